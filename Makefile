@@ -1,0 +1,57 @@
+# Everything starts from `make run` or `make test`; both set up what they need.
+# A second call skips what is done: the stamp files below remember it.
+
+PYTHON_VERSION := 3.11
+VENV := .venv
+BIN := $(VENV)/bin
+# A uv of the machine is used if there is one; otherwise pip puts one into .uv.
+UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
+PYTEST_WORKERS ?= 2
+
+.PHONY: run setup test test-fast lint format bench lock clean help
+
+run: setup ## prepare the embedded data, train one model, print its validation score
+	$(BIN)/dml prepare
+	$(BIN)/dml train
+
+test: setup ## all tests, also the slow ones
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile
+
+test-fast: setup ## tests that need no servers and train nothing for long
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile -m "not slow and not integration"
+
+lint: setup ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup ## speed and memory against peers, as ratios of one run
+	$(BIN)/python -m benchmarks
+
+setup: $(VENV)/.installed $(VENV)/.editable
+
+$(VENV)/.installed: requirements.lock | $(UV)
+	$(UV) venv --quiet --allow-existing --python $(PYTHON_VERSION) $(VENV)
+	VIRTUAL_ENV=$(VENV) $(UV) pip install --compile-bytecode -r requirements.lock
+	@touch $@
+
+$(VENV)/.editable: pyproject.toml $(VENV)/.installed
+	VIRTUAL_ENV=$(VENV) $(UV) pip install --quiet --no-deps --editable .
+	@touch $@
+
+.uv/bin/uv:
+	python3 -m venv .uv
+	.uv/bin/python -m pip install --quiet uv
+
+lock: | $(UV) ## resolve requirements.in anew
+	$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --no-header --no-annotate --no-emit-index-url requirements.in -o requirements.lock
+
+clean: ## remove the environment and everything that can be made again
+	rm -rf $(VENV) .uv data/prepared results reports .pytest_cache .mypy_cache .ruff_cache
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14

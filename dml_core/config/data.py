@@ -1,0 +1,177 @@
+"""Which images there are, how they are packed, and which classes are for what."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dml_core.config.section import ChosenSection
+
+
+class DataBase(ChosenSection):
+    """What every dataset has."""
+
+    prepared_root: str = "data/prepared"
+    """Folder that holds one folder for each prepared dataset."""
+    image_size_px: int = Field(default=256, ge=8, le=4096)
+    """Length of the packed image's shorter side, in pixels (both sides where resize is square)."""
+    resize: Literal["shorter", "square"] = "shorter"
+    """shorter keeps the aspect and sets the shorter side; square ignores the aspect."""
+    color: Literal["rgb", "gray"] = "rgb"
+    """Channels that are packed: three (rgb) or one (gray)."""
+    test_fraction: float = Field(default=0.5, gt=0, lt=1)
+    """Share of the classes held back for the test, where the dataset has no official split."""
+    test_selection: Literal["last", "random"] = "last"
+    """Test classes are the last ones by name (the papers' custom), or drawn by split_seed."""
+    validation_fraction: float = Field(default=0.25, gt=0, lt=1)
+    """Share of the training classes set aside to choose hyperparameters on (with one fold)."""
+    folds: int = Field(default=1, ge=1, le=20)
+    """1: one validation set. k > 1: k class-disjoint folds, each the validation set once."""
+    fold: int = Field(default=0, ge=0)
+    """Which fold is the validation set of this trial; below folds."""
+    split_seed: int = Field(default=0, ge=0, lt=2**32)
+    """Seed of the choice of validation (and random test) classes. Not the trial's seed."""
+    on_bad_image: Literal["refuse", "fail"] = "refuse"
+    """refuse writes an unreadable image to refused.csv and goes on; fail stops at once."""
+    max_refused_fraction: float = Field(default=0.01, ge=0, le=1)
+    """Preparing stops when a larger share of the images was refused."""
+    continuous_labels: tuple[str, ...] = ()
+    """Columns of the manifest that are the continuous label; needed by log_ratio."""
+    standardize_labels: bool = True
+    """Divide each continuous column by its standard deviation over the training images."""
+    quantize_bins: int = Field(default=0, ge=0)
+    """Above 0: train on classes made by cutting each continuous column into so many bins."""
+
+    @property
+    def folder_name(self) -> str:
+        """Name of the dataset's folder below prepared_root."""
+        return str(getattr(self, "alias", None) or getattr(self, "name"))  # noqa: B009
+
+    @property
+    def prepared_path(self) -> Path:
+        """Folder of the prepared dataset."""
+        return Path(self.prepared_root) / self.folder_name
+
+
+class GlyphsData(DataBase):
+    """Characters drawn from the fonts that matplotlib carries: the embedded dataset."""
+
+    name: Literal["glyphs"] = "glyphs"
+    """The dataset."""
+    image_size_px: int = Field(default=28, ge=16, le=128)
+    """Side of a drawing in pixels."""
+    resize: Literal["shorter", "square"] = "square"
+    """Drawings are square, so both choices give the same pixels."""
+    color: Literal["rgb", "gray"] = "gray"
+    """Drawings have one channel."""
+    test_selection: Literal["last", "random"] = "random"
+    """Random, so that each script is found on both sides."""
+    images_per_class: int = Field(default=24, ge=2, le=1000)
+    """Drawings of each character."""
+    rotation_degrees: float = Field(default=15.0, ge=0, le=180)
+    """Each drawing is turned by an angle drawn from plus or minus this."""
+    scale_range: float = Field(default=0.15, ge=0, lt=0.9)
+    """Each drawing is scaled by a factor drawn from 1 minus to 1 plus this."""
+    shear_range: float = Field(default=0.15, ge=0, le=1)
+    """Each drawing is sheared by a factor drawn from plus or minus this."""
+    shift_px: float = Field(default=1.5, ge=0, le=16)
+    """Each drawing is moved by up to so many pixels along both axes."""
+    stroke_px: float = Field(default=1.0, ge=0, le=4)
+    """Strokes are thickened or thinned by up to so many pixels (at four times the size)."""
+    clutter: int = Field(default=2, ge=0, le=20)
+    """Number of short random lines behind each drawing."""
+    noise: float = Field(default=0.08, ge=0, le=1)
+    """Standard deviation of the pixel noise, as a share of full contrast."""
+    max_classes: int = Field(default=0, ge=0)
+    """Above 0: draw only so many characters, for tests and quick looks."""
+    draw_seed: int = Field(default=0, ge=0, lt=2**32)
+    """Seed of the drawing. Not the trial's seed: all trials share one dataset."""
+
+
+class DownloadedData(DataBase):
+    """A dataset that somebody downloaded."""
+
+    raw: str = "data/raw"
+    """The downloaded archive (.tgz, .tar.gz, .tar, .zip), or the folder with it or its content."""
+
+
+class Cub200Data(DownloadedData):
+    """CUB-200-2011: 100 training and 100 test classes of birds."""
+
+    name: Literal["cub200"] = "cub200"
+    """The dataset."""
+
+
+class Cars196Data(DownloadedData):
+    """Cars-196: 98 training and 98 test classes."""
+
+    name: Literal["cars196"] = "cars196"
+    """The dataset."""
+
+
+class SopData(DownloadedData):
+    """Stanford Online Products: 11,318 training and 11,316 test classes."""
+
+    name: Literal["sop"] = "sop"
+    """The dataset."""
+
+
+class InshopData(DownloadedData):
+    """DeepFashion In-Shop: 3,997 training and 3,985 test classes, with query and gallery."""
+
+    name: Literal["inshop"] = "inshop"
+    """The dataset."""
+
+
+class OmniglotData(DownloadedData):
+    """Omniglot: 964 background characters for training, 659 evaluation characters for the test."""
+
+    name: Literal["omniglot"] = "omniglot"
+    """The dataset."""
+    image_size_px: int = Field(default=28, ge=8, le=4096)
+    """Length of the packed image's side, in pixels."""
+    color: Literal["rgb", "gray"] = "gray"
+    """Drawings have one channel."""
+
+
+class FashionMnistData(DownloadedData):
+    """Fashion-MNIST from its four idx files: 10 classes of clothes."""
+
+    name: Literal["fashion_mnist"] = "fashion_mnist"
+    """The dataset."""
+    raw: str = "/usr/share/dataset-fashion-mnist"
+    """Folder with the four idx files, plain or gzipped; the default is the Debian package's."""
+    image_size_px: int = Field(default=28, ge=8, le=4096)
+    """Length of the packed image's side, in pixels."""
+    color: Literal["rgb", "gray"] = "gray"
+    """Images have one channel."""
+
+
+class FolderData(DownloadedData):
+    """Your own images: a tree `class/image`, or a CSV or Parquet table beside the images."""
+
+    name: Literal["folder"] = "folder"
+    """The dataset."""
+    alias: str = Field(default="folder", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of this dataset in paths and reports."""
+    table: str = ""
+    """CSV or Parquet with the columns below, relative to raw; empty: folders are the classes."""
+    path_column: str = "path"
+    """Column with the image's path, relative to the folder of the table."""
+    class_column: str = "class"
+    """Column with the class; empty: each image is a class of its own (continuous labels only)."""
+    split_column: str = ""
+    """Column that says train, test, query or gallery; empty: test_fraction decides by class."""
+
+
+DataConfig = Annotated[
+    GlyphsData
+    | Cub200Data
+    | Cars196Data
+    | SopData
+    | InshopData
+    | OmniglotData
+    | FashionMnistData
+    | FolderData,
+    Field(discriminator="name"),
+]

@@ -1,0 +1,30 @@
+"""Which numbers an evaluation gives."""
+
+from pydantic import Field
+
+from dml_core.config.section import Section
+
+
+class EvaluationConfig(Section):
+    """Retrieval, clustering, continuous labels, occlusion."""
+
+    recall_at: tuple[int, ...] = (1, 2, 4, 8)
+    """The K of R@K."""
+    clustering: bool = True
+    """Compute NMI and pair F1 over k-means with as many clusters as classes."""
+    kmeans_iterations: int = Field(default=50, ge=1, le=10_000)
+    """Iterations of each k-means run."""
+    kmeans_restarts: int = Field(default=1, ge=1, le=100)
+    """k-means runs, of which the best by its own objective counts."""
+    binary: bool = False
+    """Also evaluate the embeddings cut to one bit a dimension (value > 0), by Hamming distance."""
+    label_at: tuple[int, ...] = (1, 5, 10)
+    """The K of the mean label distance, where there are continuous labels."""
+    ndcg_at: tuple[int, ...] = (10, 50, 100)
+    """The K of nDCG, where there are continuous labels; the first is `ndcg` for selection."""
+    occlusion: tuple[float, ...] = ()
+    """Sides of the black square laid over each image, as shares of its side; none by default."""
+    block_size: int = Field(default=1024, ge=1, le=1_000_000)
+    """Queries searched at once; bounds the memory, never changes a number."""
+    batch_size: int = Field(default=256, ge=1, le=100_000)
+    """Images embedded at once."""

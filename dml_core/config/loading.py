@@ -1,0 +1,148 @@
+"""Builds a TrialConfig from layers: params.yaml below, --set on top."""
+
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from dml_core.config.problems import ConfigError, describe
+from dml_core.config.section import ChosenSection
+from dml_core.config.trial import TrialConfig
+from dml_core.config.yaml_reading import parse_yaml, read_yaml_mapping
+
+Layer = Mapping[str, Any]
+
+
+def load_params(path: Path) -> dict[str, Any]:
+    """Returns the content of params.yaml as a flat mapping of dotted keys."""
+    return flatten(read_yaml_mapping(path))
+
+
+def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
+    """Returns `--set key=value` arguments as a flat mapping; values are read as YAML."""
+    values: dict[str, Any] = {}
+    problems = []
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key.strip():
+            problems.append(f"{assignment!r} must have the form key=value, as in loss.alpha=16.")
+            continue
+        values.update(flatten({key.strip(): parse_yaml(text, source=f"--set {key}")}))
+    if problems:
+        raise ConfigError("--set", problems)
+    return values
+
+
+def load_trial_config(path: Path, assignments: Sequence[str] = ()) -> TrialConfig:
+    """Returns the configuration in a params.yaml with `--set` arguments on top."""
+    overrides = parse_overrides(assignments)
+    source = f"{path} with --set" if overrides else str(path)
+    return resolve_trial_config(load_params(path), overrides, source=source)
+
+
+def resolve_trial_config(*layers: Layer, source: str = "the configuration") -> TrialConfig:
+    """Returns the validated merge of layers of dotted keys, the later ones winning.
+
+    Raises:
+        ConfigError: with every problem at once.
+    """
+    # The defaults are the lowest layer, so that a lone `sampler.batch_size` keeps the rest.
+    merged = to_flat_dict(TrialConfig())
+    for layer in layers:
+        merged = _merge(merged, flatten(layer))
+    kinds = {section: sorted(classes) for section, classes in _chosen_sections().items()}
+    try:
+        return TrialConfig.model_validate(unflatten(merged, source=source))
+    except ValidationError as error:
+        problems = describe(error, sections=kinds, known_keys=_known_keys(merged))
+        raise ConfigError(source, problems) from error
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns nested mappings as one mapping with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value and name != "loss.options":
+            flat.update(flatten(value, prefix=f"{name}."))
+        else:
+            flat[name] = value
+    return flat
+
+
+def unflatten(values: Mapping[str, Any], *, source: str = "the configuration") -> dict[str, Any]:
+    """Returns dotted keys as nested mappings."""
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        *parents, last = key.split(".")
+        node = nested
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise ConfigError(source, [f"{key} stands below {parent}, which has a value."])
+        node[last] = value
+    return nested
+
+
+def to_flat_dict(config: BaseModel) -> dict[str, Any]:
+    """Returns every knob of a configuration under its dotted key, as JSON-like values."""
+    return flatten(config.model_dump(mode="json"))
+
+
+def _chosen_sections() -> dict[str, dict[str, type[ChosenSection]]]:
+    """For each section with kinds, the class of each kind by name."""
+    sections: dict[str, dict[str, type[ChosenSection]]] = {}
+    for section, field in TrialConfig.model_fields.items():
+        classes = list(_classes_of(field.annotation))
+        if len(classes) > 1:
+            sections[section] = {c.model_fields["name"].default: c for c in classes}
+    return sections
+
+
+def _classes_of(annotation: Any) -> Iterable[type[ChosenSection]]:
+    for argument in typing.get_args(annotation):
+        if isinstance(argument, type) and issubclass(argument, ChosenSection):
+            yield argument
+        else:
+            yield from _classes_of(argument)
+
+
+def _merge(lower: Layer, upper: Layer) -> dict[str, Any]:
+    """Puts `upper` over `lower`; a newly chosen kind drops the former kind's own knobs."""
+    kept = dict(lower)
+    for section, classes in _chosen_sections().items():
+        name_key = f"{section}.name"
+        old, new = lower.get(name_key), upper.get(name_key)
+        if new is None or new == old:
+            continue
+        shared = _inherited(classes.get(old)) & _inherited(classes.get(new))
+        for key in list(kept):
+            if key.startswith(f"{section}.") and key.split(".")[1] not in shared:
+                del kept[key]
+    return {**kept, **upper}
+
+
+def _inherited(kind: type[ChosenSection] | None) -> set[str]:
+    if kind is None:
+        return set()
+    return set(kind.model_fields) - set(kind.__annotations__)
+
+
+def _known_keys(merged: Layer) -> list[str]:
+    """Every dotted key that the chosen kinds have."""
+    keys: list[str] = []
+    sections = _chosen_sections()
+    for section, field in TrialConfig.model_fields.items():
+        model: Any = type(field.default)
+        if section in sections:
+            model = sections[section].get(str(merged[f"{section}.name"]), model)
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            keys.append(section)
+            continue
+        for name, inner in model.model_fields.items():
+            keys.append(f"{section}.{name}")
+            if isinstance(inner.default, BaseModel):
+                keys += [f"{section}.{name}.{leaf}" for leaf in type(inner.default).model_fields]
+    return keys

@@ -1,0 +1,188 @@
+"""The knobs of each loss; the formulas stand in dml_core.losses."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from dml_core.config.section import ChosenSection, Section
+
+
+class LossBase(ChosenSection):
+    """What every loss shares: nothing but being a loss."""
+
+
+class ProxyLossBase(LossBase):
+    """A loss that compares images with one learned proxy a class."""
+
+    proxy_ratio: float = Field(default=1.0, gt=0, le=1)
+    """Share of all proxies in a step's loss: the batch's classes always, others drawn at random."""
+
+
+class ExpansionConfig(Section):
+    """Embedding Expansion (Ko and Gu, 2020): synthetic points between two of a class."""
+
+    points: int = Field(default=0, ge=0, le=256)
+    """Synthetic points between the two embeddings of each pair; 0 turns expansion off."""
+    normalize: bool = True
+    """Put the synthetic points on the unit sphere."""
+
+
+class ExpandableLossBase(LossBase):
+    """A pair loss that can mine its negatives among synthetic points."""
+
+    expansion: ExpansionConfig = ExpansionConfig()
+    """Synthetic points; off by default."""
+
+
+class ProxyNcaConfig(ProxyLossBase):
+    """Proxy-NCA (Movshovitz-Attias et al., 2017)."""
+
+    name: Literal["proxy_nca"] = "proxy_nca"
+    """The loss."""
+    scale: float = Field(default=8.0, gt=0, le=1000)
+    """Factor on the squared distance; s acts as 2 s on the cosine. Public code uses 32."""
+    target_in_denominator: bool = False
+    """False is the paper's formula (only other classes below the line); True is a softmax."""
+
+
+class ProxyAnchorConfig(ProxyLossBase):
+    """Proxy-Anchor (Kim et al., 2020)."""
+
+    name: Literal["proxy_anchor"] = "proxy_anchor"
+    """The loss."""
+    alpha: float = Field(default=32.0, gt=0, le=1000)
+    """Sharpness: factor on the cosine."""
+    delta: float = Field(default=0.1, ge=0, le=1)
+    """Margin on the cosine."""
+
+
+class NormSoftmaxConfig(ProxyLossBase):
+    """NormSoftmax (Zhai and Wu, 2019)."""
+
+    name: Literal["norm_softmax"] = "norm_softmax"
+    """The loss."""
+    temperature: float = Field(default=0.05, gt=0, le=10)
+    """Divisor of the cosine."""
+
+
+class ArcFaceConfig(ProxyLossBase):
+    """ArcFace (Deng et al., 2019)."""
+
+    name: Literal["arcface"] = "arcface"
+    """The loss."""
+    margin: float = Field(default=0.3, ge=0, lt=3.15)
+    """Angle added to that between an image and its proxy, in radians."""
+    scale: float = Field(default=30.0, gt=0, le=1000)
+    """Factor on the cosine."""
+
+
+class ContrastiveConfig(LossBase):
+    """Contrastive loss (Hadsell et al., 2006), distances unsquared, on the unit sphere."""
+
+    name: Literal["contrastive"] = "contrastive"
+    """The loss."""
+    positive_margin: float = Field(default=0.0, ge=0, le=2)
+    """Distance below which a pair of one class costs nothing."""
+    negative_margin: float = Field(default=0.5, ge=0, le=2)
+    """Distance above which a pair of two classes costs nothing."""
+
+
+class TripletConfig(ExpandableLossBase):
+    """Triplet loss (Schroff et al., 2015), distances unsquared, on the unit sphere."""
+
+    name: Literal["triplet"] = "triplet"
+    """The loss."""
+    mining: Literal["all", "semi_hard", "hard"] = "semi_hard"
+    """all triplets; those with the negative inside the margin but beyond the positive;
+    or the farthest positive with the nearest negative of each anchor (HPHN)."""
+    margin: float = Field(default=0.2, ge=0, le=2)
+    """Distance that a negative should be farther than a positive."""
+
+
+class LiftedStructureConfig(ExpandableLossBase):
+    """Lifted structure (Song et al., 2016), smooth form, on the unit sphere."""
+
+    name: Literal["lifted_structure"] = "lifted_structure"
+    """The loss."""
+    margin: float = Field(default=1.0, ge=0, le=10)
+    """Distance up to which a negative pushes."""
+
+
+class NPairConfig(ExpandableLossBase):
+    """Multi-class N-pair (Sohn, 2016)."""
+
+    name: Literal["n_pair"] = "n_pair"
+    """The loss."""
+    normalize: bool = True
+    """Compare on the unit sphere. The paper's form is false, with scale 1 and l2_weight 0.02."""
+    scale: float = Field(default=16.0, gt=0, le=1000)
+    """Factor on the similarity; without one, unit vectors cannot part the classes."""
+    l2_weight: float = Field(default=0.0, ge=0, le=10)
+    """Weight of the mean squared length of the embeddings."""
+
+
+class MultiSimilarityConfig(ExpandableLossBase):
+    """Multi-similarity (Wang et al., 2019), cosine."""
+
+    name: Literal["multi_similarity"] = "multi_similarity"
+    """The loss."""
+    alpha: float = Field(default=2.0, gt=0, le=1000)
+    """Sharpness on pairs of one class."""
+    beta: float = Field(default=50.0, gt=0, le=1000)
+    """Sharpness on pairs of two classes."""
+    base: float = Field(default=0.5, ge=-1, le=1)
+    """Cosine around which pairs are weighed."""
+    mining_epsilon: float | None = Field(default=0.1, ge=0, le=2)
+    """Slack of the pair mining; null takes all pairs."""
+
+
+class LogRatioConfig(LossBase):
+    """Log-ratio (Kim et al., 2019) on continuous labels; embeddings are not normalised."""
+
+    name: Literal["log_ratio"] = "log_ratio"
+    """The loss."""
+    anchors: Literal["every", "heads"] = "every"
+    """Every image of the batch is an anchor, or only the dense sampler's (the paper's way)."""
+
+
+class DenseTripletConfig(LossBase):
+    """The log-ratio paper's baseline: a hinge on all triplets ordered by continuous label."""
+
+    name: Literal["dense_triplet"] = "dense_triplet"
+    """The loss."""
+    margin: float = Field(default=0.03, ge=0, le=4)
+    """Squared distance on the unit sphere that the farther label should be farther."""
+    anchors: Literal["every", "heads"] = "every"
+    """Every image of the batch is an anchor, or only the dense sampler's."""
+
+
+class PmlConfig(LossBase):
+    """Any loss of pytorch-metric-learning, where that package is installed."""
+
+    name: str = Field(default="pml:TripletMarginLoss", pattern=r"^pml:[A-Za-z0-9]+$")
+    """`pml:` and the class name."""
+    options: dict[str, float | int | bool | str] = {}
+    """Arguments of its constructor; num_classes and embedding_size are given where it has them."""
+
+
+def _tag(value: Any) -> str:
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    return "pml" if str(name).startswith("pml:") else str(name)
+
+
+LossConfig = Annotated[
+    Annotated[ProxyNcaConfig, Tag("proxy_nca")]
+    | Annotated[ProxyAnchorConfig, Tag("proxy_anchor")]
+    | Annotated[NormSoftmaxConfig, Tag("norm_softmax")]
+    | Annotated[ArcFaceConfig, Tag("arcface")]
+    | Annotated[ContrastiveConfig, Tag("contrastive")]
+    | Annotated[TripletConfig, Tag("triplet")]
+    | Annotated[LiftedStructureConfig, Tag("lifted_structure")]
+    | Annotated[NPairConfig, Tag("n_pair")]
+    | Annotated[MultiSimilarityConfig, Tag("multi_similarity")]
+    | Annotated[LogRatioConfig, Tag("log_ratio")]
+    | Annotated[DenseTripletConfig, Tag("dense_triplet")]
+    | Annotated[PmlConfig, Tag("pml")],
+    Discriminator(_tag),
+]
+CONTINUOUS_LOSSES = ("log_ratio", "dense_triplet")

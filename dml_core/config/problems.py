@@ -1,0 +1,110 @@
+"""Turns what is wrong with a configuration into sentences that say what to do."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+
+class ConfigError(ValueError):
+    """All problems of one configuration source, reported together."""
+
+    def __init__(self, source: str, problems: Sequence[str]) -> None:
+        self.source = source
+        self.problems = list(problems)
+        lines = "".join(f"\n  - {problem}" for problem in self.problems)
+        super().__init__(f"{source} has {len(self.problems)} problem(s):{lines}")
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Returns ` Did you mean 'x'?` for the nearest known name, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+_RULES = {
+    "greater_than": "> {gt}",
+    "greater_than_equal": ">= {ge}",
+    "less_than": "< {lt}",
+    "less_than_equal": "<= {le}",
+    "literal_error": "one of {expected}",
+    "string_pattern_mismatch": "text that matches {pattern}",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "finite_number": "finite",
+}
+
+
+def describe(
+    error: ValidationError, *, sections: dict[str, list[str]], known_keys: Iterable[str]
+) -> list[str]:
+    """Returns one sentence for each problem that pydantic found.
+
+    Args:
+        error: what pydantic raised for a TrialConfig.
+        sections: for each section with kinds, the names of its kinds.
+        known_keys: every dotted key that exists, to suggest near ones.
+    """
+    keys = list(known_keys)
+    problems: list[str] = []
+    for detail in error.errors(include_url=False):
+        problems.extend(_describe_one(detail, sections, keys))
+    return problems
+
+
+def _dotted(location: Sequence[int | str], sections: dict[str, list[str]]) -> str:
+    parts = [str(part) for part in location]
+    # Pydantic puts the chosen kind after the section: ("loss", "triplet", "margin").
+    if len(parts) > 1 and parts[0] in sections and parts[1] in [*sections[parts[0]], "pml"]:
+        del parts[1]
+    return ".".join(parts)
+
+
+def _describe_one(
+    detail: ErrorDetails, sections: dict[str, list[str]], known_keys: list[str]
+) -> list[str]:
+    key = _dotted(detail["loc"], sections)
+    value, kind, context = detail["input"], detail["type"], detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        return [f"{key} is not a known parameter{_of_kind(detail)}.{suggest(key, known_keys)}"]
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        return [_describe_unknown_kind(key, value, sections)]
+    if kind == "value_error":
+        text = str(context.get("error", detail["msg"]))
+        return [f"{key} {line}.".strip() for line in text.splitlines()]
+    if kind == "missing":
+        return [f"{key} is missing."]
+    rule = _RULES.get(kind)
+    wanted = rule.format(**context) if rule else detail["msg"]
+    return [f"{key} must be {wanted}. Got {_shorten(value)} ({type(value).__name__})."]
+
+
+def _of_kind(detail: ErrorDetails) -> str:
+    location = detail["loc"]
+    return f" of {location[0]}.name={location[1]}" if len(location) > 2 else ""
+
+
+def _describe_unknown_kind(key: str, value: Any, sections: dict[str, list[str]]) -> str:
+    name = value.get("name") if isinstance(value, dict) else value
+    names = sections.get(key, [])
+    if name is None:
+        return f"{key}.name is missing. Choose one of {', '.join(names)}."
+    hint = suggest(str(name), names)
+    return f"{key}.name must be one of {', '.join(names)}. Got {_shorten(name)}.{hint}"
+
+
+def _shorten(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,109 @@
+"""Everything one training is made of."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from dml_core.config.augmentation import AugmentationConfig
+from dml_core.config.data import DataConfig, GlyphsData
+from dml_core.config.evaluation import EvaluationConfig
+from dml_core.config.losses import CONTINUOUS_LOSSES, LossConfig, ProxyAnchorConfig
+from dml_core.config.model import ModelConfig, TrunkConfig
+from dml_core.config.optimizer import (
+    AdamWConfig,
+    CosineScheduleConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+)
+from dml_core.config.sampler import ClassBalancedSamplerConfig, SamplerConfig
+from dml_core.config.section import Section
+from dml_core.config.training import TrainingConfig
+
+DEFAULT_SAMPLER = ClassBalancedSamplerConfig(class_ratio=0.25)
+
+
+class TrialConfig(Section):
+    """One trial: what it trains on, with what, how, and how it is judged."""
+
+    seed: int = Field(default=0, ge=0, lt=2**32)
+    """Seed of everything random in the trial: initial weights, batches, augmentation."""
+    data: DataConfig = GlyphsData()
+    """Which images there are."""
+    augmentation: AugmentationConfig = AugmentationConfig()
+    """How an image becomes the network's input."""
+    sampler: SamplerConfig = DEFAULT_SAMPLER
+    """Which images make a batch."""
+    loss: LossConfig = ProxyAnchorConfig()
+    """What is minimised."""
+    model: ModelConfig = ModelConfig()
+    """The network."""
+    trunk: TrunkConfig = TrunkConfig()
+    """Which part of the trunk learns."""
+    optimizer: OptimizerConfig = AdamWConfig()
+    """How the weights move."""
+    schedule: ScheduleConfig = CosineScheduleConfig()
+    """How the learning rate moves."""
+    training: TrainingConfig = TrainingConfig()
+    """The training loop."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """How the model is judged."""
+
+    @property
+    def input_size_px(self) -> int:
+        """Side of the network's square input."""
+        return self.augmentation.input_size_px or self.data.image_size_px
+
+    @property
+    def normalizes_embeddings(self) -> bool:
+        """Whether the model ends in an L2 normalisation."""
+        if self.model.normalize != "auto":
+            return self.model.normalize == "yes"
+        return self.loss.name != "log_ratio" and getattr(self.loss, "normalize", True) is True
+
+    @property
+    def uses_continuous_labels(self) -> bool:
+        """Whether the loss learns from continuous labels."""
+        return self.loss.name in CONTINUOUS_LOSSES
+
+    @model_validator(mode="after")
+    def check_parts_fit(self) -> Self:
+        """Refuses combinations that cannot train, all of them at once."""
+        problems = list(self._misfits())
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _misfits(self) -> list[str]:
+        problems = []
+        has_labels = bool(self.data.continuous_labels)
+        if self.uses_continuous_labels and not has_labels:
+            problems.append(
+                f"loss.name={self.loss.name} learns from continuous labels, so "
+                "data.continuous_labels must name at least one column. Got none"
+            )
+        if self.sampler.name == "dense" and not has_labels:
+            problems.append(
+                "sampler.name=dense looks for the nearest by continuous label, so "
+                "data.continuous_labels must name at least one column. Got none"
+            )
+        if self.data.quantize_bins and not has_labels:
+            problems.append(
+                "data.quantize_bins cuts the continuous labels into classes, so "
+                "data.continuous_labels must name at least one column. Got none"
+            )
+        if self.data.fold >= self.data.folds:
+            problems.append(
+                f"data.fold must be below data.folds. "
+                f"Got data.fold={self.data.fold} and data.folds={self.data.folds}"
+            )
+        if getattr(self.loss, "anchors", "every") == "heads" and self.sampler.name != "dense":
+            problems.append(
+                f"loss.anchors=heads needs the groups of sampler.name=dense. "
+                f"Got sampler.name={self.sampler.name}"
+            )
+        if self.training.warmup_epochs >= self.training.epochs:
+            problems.append(
+                f"training.warmup_epochs must be below training.epochs, or the trunk never learns. "
+                f"Got {self.training.warmup_epochs} and {self.training.epochs}"
+            )
+        return problems

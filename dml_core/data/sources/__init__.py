@@ -1,0 +1,1 @@
+"""Dataset sources: each lists the images of one dataset as ImageRecords."""

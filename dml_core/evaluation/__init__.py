@@ -1,0 +1,1 @@
+"""Exact retrieval, clustering and continuous-label metrics."""

@@ -1,0 +1,1 @@
+"""The losses, each a small module, and their registry."""

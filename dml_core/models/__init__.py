@@ -1,0 +1,1 @@
+"""Trunks, heads and the embedding model made of both."""

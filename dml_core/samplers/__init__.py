@@ -1,0 +1,1 @@
+"""Which images make a batch."""
