@@ -28,3 +28,5 @@ class AugmentationConfig(Section):
     """jitter and shift: the box moves by up to this along both axes, in packed pixels."""
     flip: Literal["none", "image", "batch"] = "none"
     """Mirror left and right with chance one half: never, each image, or the batch as one."""
+    evaluation_crop: Literal["center", "whole"] = "center"
+    """The box in evaluation: input-sized at the centre, or the whole image squeezed."""

@@ -65,7 +65,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value and name != "loss.options":
+        if isinstance(value, Mapping) and name != "loss.options":
             flat.update(flatten(value, prefix=f"{name}."))
         else:
             flat[name] = value
@@ -82,6 +82,8 @@ def unflatten(values: Mapping[str, Any], *, source: str = "the configuration") -
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
                 raise ConfigError(source, [f"{key} stands below {parent}, which has a value."])
+        if isinstance(node.get(last), dict):
+            raise ConfigError(source, [f"{key} must be a mapping of names. Got {value!r}."])
         node[last] = value
     return nested
 
@@ -115,9 +117,9 @@ def _merge(lower: Layer, upper: Layer) -> dict[str, Any]:
     for section, classes in _chosen_sections().items():
         name_key = f"{section}.name"
         old, new = lower.get(name_key), upper.get(name_key)
-        if new is None or new == old:
+        if name_key not in upper or new == old:
             continue
-        shared = _inherited(classes.get(old)) & _inherited(classes.get(new))
+        shared = _inherited(classes.get(str(old))) & _inherited(classes.get(str(new)))
         for key in list(kept):
             if key.startswith(f"{section}.") and key.split(".")[1] not in shared:
                 del kept[key]

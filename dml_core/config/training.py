@@ -36,8 +36,9 @@ class TrainingConfig(Section):
     """Threads that make batches ahead; 0 makes them in line. Never changes the bits."""
     validate_every: int = Field(default=1, ge=1)
     """Epochs between two validations; the last epoch is always validated."""
-    selection_metric: Literal["recall_at_1", "map_at_r", "r_precision", "ndcg", "loss"] = "map_at_r"
-    """What the best epoch is chosen by, on the validation classes."""
+    selection_metric: Literal["auto", "recall_at_1", "map_at_r", "r_precision", "ndcg"] = "auto"
+    """What the best epoch is chosen by, on the validation classes; auto is ndcg where the loss
+    learns from continuous labels or bins of them, and map_at_r elsewhere."""
     select: Literal["best", "last"] = "best"
     """The trial's result: the best epoch by selection_metric, or the last one."""
     checkpoint_every: int = Field(default=1, ge=1)

@@ -1,6 +1,6 @@
 """Everything one training is made of."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -65,6 +65,20 @@ class TrialConfig(Section):
         """Whether the loss learns from continuous labels."""
         return self.loss.name in CONTINUOUS_LOSSES
 
+    @property
+    def retrieval_metric(self) -> Literal["cosine", "euclidean"]:
+        """How embeddings are compared in evaluation, as the loss compared them."""
+        return "euclidean" if self.loss.name == "log_ratio" else "cosine"
+
+    @property
+    def selection_metric(self) -> str:
+        """Full name of the validation metric that chooses the best epoch."""
+        chosen = self.training.selection_metric
+        if chosen == "auto":
+            learns_labels = self.uses_continuous_labels or self.data.quantize_bins > 0
+            chosen = "ndcg" if learns_labels else "map_at_r"
+        return f"ndcg_at_{self.evaluation.ndcg_at[0]}" if chosen == "ndcg" else chosen
+
     @model_validator(mode="after")
     def check_parts_fit(self) -> Self:
         """Refuses combinations that cannot train, all of them at once."""
@@ -89,6 +103,11 @@ class TrialConfig(Section):
         if self.data.quantize_bins and not has_labels:
             problems.append(
                 "data.quantize_bins cuts the continuous labels into classes, so "
+                "data.continuous_labels must name at least one column. Got none"
+            )
+        if self.selection_metric.startswith("ndcg") and not has_labels:
+            problems.append(
+                "training.selection_metric=ndcg compares continuous labels, so "
                 "data.continuous_labels must name at least one column. Got none"
             )
         if self.data.fold >= self.data.folds:

@@ -1,1 +1,33 @@
 """Which images make a batch."""
+
+import numpy as np
+
+from dml_core.config.sampler import (
+    ClassBalancedSamplerConfig,
+    DenseSamplerConfig,
+    SamplerConfig,
+)
+from dml_core.samplers.batch import Batch, BatchSampler
+from dml_core.samplers.class_balanced import ClassBalancedSampler
+from dml_core.samplers.dense import DenseSampler
+from dml_core.samplers.shuffled import ShuffledSampler
+
+__all__ = ["Batch", "BatchSampler", "build_sampler"]
+
+
+def build_sampler(
+    config: SamplerConfig, *, labels: np.ndarray, continuous: np.ndarray, seed: int
+) -> BatchSampler:
+    """Returns the sampler that the configuration names.
+
+    Args:
+        config: the sampler's knobs.
+        labels: (N,) int64 class of each training image.
+        continuous: (N, L) continuous labels; L may be 0 unless the sampler is dense.
+        seed: the trial's seed.
+    """
+    if isinstance(config, ClassBalancedSamplerConfig):
+        return ClassBalancedSampler(labels=labels, config=config, seed=seed)
+    if isinstance(config, DenseSamplerConfig):
+        return DenseSampler(continuous=continuous, config=config, seed=seed)
+    return ShuffledSampler(num_images=len(labels), batch_size=config.batch_size, seed=seed)

@@ -1,0 +1,134 @@
+"""Decodes the bytes of an image file into 8-bit gray or RGB pixels."""
+
+# H = height, W = width, C = channels (1 or 3)
+
+import io
+import warnings
+from typing import Literal
+
+import numpy as np
+from PIL import Image, ImageOps
+
+Color = Literal["rgb", "gray"]
+
+PIXEL_LIMIT = 80_000_000
+"""Most pixels that an image may have; below the number from which Pillow itself warns."""
+MIN_SIDE_PX = 2
+"""Images with a shorter side than this carry nothing to learn from."""
+MAX_ASPECT = 20.0
+"""Longest side over shortest; above it, resizing the shorter side makes an absurdly long image."""
+
+# Named, since Pillow would otherwise also try formats that start other programs (EPS).
+FORMATS = ("JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF")
+_SIGNATURES = {
+    (0, b"\xff\xd8\xff"): "JPEG",
+    (0, b"\x89PNG"): "PNG",
+    (0, b"GIF8"): "GIF",
+    (8, b"WEBP"): "WEBP",
+    (0, b"II*\x00"): "TIFF",
+    (0, b"MM\x00*"): "TIFF",
+    (4, b"ftypavif"): "AVIF",
+}
+"""Where in a file which bytes tell its format."""
+
+
+class BadImage(ValueError):
+    """An image that cannot be used; its text completes a sentence that begins with the file."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+def decode_image(content: bytes, *, color: Color, enough_px: int | None = None) -> np.ndarray:
+    """Returns the first frame as (H, W, C) uint8, upright, over white where it is transparent.
+
+    Of an animation (GIF, APNG, WebP) or a file of several pages the first image is taken.
+
+    Args:
+        content: the whole file.
+        color: rgb gives three channels, gray one.
+        enough_px: a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is much faster,
+            as long as no side gets shorter than this; None keeps the full size.
+    """
+    with warnings.catch_warnings():
+        # Pillow warns of odd metadata, which harms no pixel, and of bombs, which are refused.
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            with _open(content) as image:
+                if enough_px is not None:
+                    image.draft(None, (enough_px, enough_px))
+                return _to_array(ImageOps.exif_transpose(_loaded(image)), color)
+        except (BadImage, MemoryError):
+            raise
+        except Exception as error:
+            # Pillow's decoders raise nearly every kind of exception on crafted files.
+            raise BadImage(f"cannot be decoded: {type(error).__name__}: {error}") from error
+
+
+def check_size(width: int, height: int) -> None:
+    """Refuses images too large to decode, too small to use, or of an extreme aspect."""
+    shape = f"{width} x {height} px"
+    if width * height > PIXEL_LIMIT:
+        raise BadImage(f"is a decompression bomb: {shape}, above the limit of {PIXEL_LIMIT} pixels")
+    if min(width, height) < MIN_SIDE_PX:
+        raise BadImage(f"is too small: {shape}, where each side needs at least {MIN_SIDE_PX}")
+    if max(width, height) > MAX_ASPECT * min(width, height):
+        raise BadImage(
+            f"is too long and thin: {shape}, where one side may be {MAX_ASPECT:g} times the other"
+        )
+
+
+def _open(content: bytes) -> Image.Image:
+    Image.init()
+    known = [name for name in FORMATS if name in Image.OPEN]
+    try:
+        image = Image.open(io.BytesIO(content), formats=known)
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise BadImage(
+            f"is a decompression bomb: above the limit of {PIXEL_LIMIT} pixels"
+        ) from error
+    except OSError as error:
+        raise BadImage(_describe_unopened(content)) from error
+    check_size(*image.size)
+    return image
+
+
+def _describe_unopened(content: bytes) -> str:
+    for (place, signature), name in _SIGNATURES.items():
+        if content.startswith(signature, place):
+            return f"is damaged or truncated: begins like a {name} file, but cannot be opened"
+    return f"is not an image of a known format ({', '.join(FORMATS)})"
+
+
+def _loaded(image: Image.Image) -> Image.Image:
+    try:
+        image.load()
+    except (OSError, SyntaxError, EOFError) as error:
+        text = str(error)
+        if "truncated" in text.lower() or isinstance(error, EOFError):
+            raise BadImage(f"is truncated: the file ends before its last pixel ({text})") from error
+        raise BadImage(f"is damaged: {text}") from error
+    return image
+
+
+def _to_array(image: Image.Image, color: Color) -> np.ndarray:
+    mode = "RGB" if color == "rgb" else "L"
+    if image.mode.startswith(("I", "F")):
+        image = Image.fromarray(_scale_deep_gray(image))
+    elif image.has_transparency_data:
+        layer = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
+    pixels = np.array(image if image.mode == mode else image.convert(mode))
+    return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+
+def _scale_deep_gray(image: Image.Image) -> np.ndarray:
+    """Returns (H, W) uint8 of a gray image with 16 bits, white staying white."""
+    if image.mode == "F":
+        raise BadImage("has floating-point pixels, whose range from black to white is not known")
+    values = np.asarray(image).astype(np.int64)
+    if values.min() < 0 or values.max() > 65535:
+        raise BadImage("has 32-bit pixels beyond 16 bits, whose range to white is not known")
+    return ((values * 255 + 32767) // 65535).astype(np.uint8)

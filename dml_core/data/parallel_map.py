@@ -1,0 +1,68 @@
+"""Applies a function to many items on several processes, results in the items' order."""
+
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+from dml_core.data.records import DatasetError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def count_cores() -> int:
+    """Returns how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def map_in_order(
+    function: Callable[[Item], Result], items: Sequence[Item], *, workers: int, chunk_size: int
+) -> Iterator[Result]:
+    """Yields function(item) for each item, in order, whatever the number of workers.
+
+    Few chunks are in flight at a time, so the memory stays bounded when the consumer is slow.
+    With one worker, or with a single chunk, everything happens in this process.
+    """
+    chunks = [items[start : start + chunk_size] for start in range(0, len(items), chunk_size)]
+    workers = min(workers, len(chunks))
+    if workers < 2 or multiprocessing.current_process().daemon:
+        yield from map(function, items)
+        return
+    # Spawned, since a fork of a process with threads (torch, arrow) may hang.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context)
+    try:
+        yield from _run_chunks(pool, function, chunks, ahead=2 * workers)
+    except BrokenProcessPool as error:
+        raise DatasetError(
+            "a worker process died while reading images, most likely for want of memory. "
+            f"Run with fewer workers (now {workers})."
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _run_chunks(
+    pool: ProcessPoolExecutor,
+    function: Callable[[Item], Result],
+    chunks: Sequence[Sequence[Item]],
+    *,
+    ahead: int,
+) -> Iterator[Result]:
+    waiting: deque[Future[list[Result]]] = deque()
+    for chunk in chunks:
+        waiting.append(pool.submit(_apply, function, chunk))
+        if len(waiting) >= ahead:
+            yield from waiting.popleft().result()
+    while waiting:
+        yield from waiting.popleft().result()
+
+
+def _apply(function: Callable[[Item], Result], chunk: Sequence[Item]) -> list[Result]:
+    return [function(item) for item in chunk]

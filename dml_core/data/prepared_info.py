@@ -1,0 +1,153 @@
+"""Describes a prepared dataset: what is in it, and from which values it was made."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from dml_core.config.data import DataBase
+from dml_core.data.content_hash import FORMAT_VERSION, hash_file
+from dml_core.data.records import DatasetError
+
+FILE_NAME = "dataset.json"
+
+# Not of the data: where things lie, what a trial takes of them, and how strict preparing is.
+_VALUES_WITHOUT_EFFECT = frozenset(
+    {"prepared_root", "raw", "alias", "fold", "on_bad_image", "max_refused_fraction"}
+    | {"continuous_labels", "standardize_labels", "quantize_bins"}
+)
+
+
+@dataclass(frozen=True)
+class PreparedInfo:
+    """The content of dataset.json."""
+
+    format_version: int
+    name: str
+    channels: int
+    content_hash: str
+    """Equal for equal input on every machine."""
+    source_hash: str
+    """As content_hash, before it was known which images are refused."""
+    split_hash: str
+    num_development_images: int
+    num_development_classes: int
+    num_test_images: int
+    num_test_classes: int
+    num_refused: int
+    single_image_classes: tuple[str, ...]
+    """Classes with one image left: no query of theirs has anything to find."""
+    continuous_columns: tuple[str, ...]
+    """Names of the continuous labels."""
+    values: Mapping[str, Any]
+    """The configuration's values that had an effect on the data."""
+    files: Mapping[str, Mapping[str, Any]]
+    """For each file its `size` in bytes and its `sha256`."""
+
+    def save(self, folder: Path) -> None:
+        """Writes dataset.json into the folder."""
+        text = json.dumps(asdict(self), indent=2, sort_keys=True, ensure_ascii=False)
+        (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+
+
+def load_info(folder: Path) -> PreparedInfo:
+    """Returns what dataset.json in a prepared folder says; a DatasetError if it is not usable."""
+    file = folder / FILE_NAME
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DatasetError(
+            f"dataset {folder.name!r} is not prepared at {folder}. Run: dml prepare"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{file} is damaged ({error}). Run: dml prepare") from error
+    return _parse(file, values)
+
+
+def effective_values(config: DataBase, *, has_undecided: bool) -> dict[str, Any]:
+    """Returns the configuration's values that have an effect on the prepared data.
+
+    Args:
+        config: the dataset's section.
+        has_undecided: whether the dataset leaves the test classes to the configuration.
+    """
+    left_out = set(_VALUES_WITHOUT_EFFECT)
+    if not has_undecided:
+        left_out |= {"test_fraction", "test_selection"}
+    if config.folds > 1:
+        left_out.add("validation_fraction")
+    dump = config.model_dump(mode="json")
+    return {key: value for key, value in sorted(dump.items()) if key not in left_out}
+
+
+def check_values_match(info: PreparedInfo, config: DataBase, folder: Path) -> None:
+    """Raises DatasetError where the data were prepared with other values than are set now."""
+    now = config.model_dump(mode="json")
+    differences = [
+        f"\n  - data.{key} was {value!r}, and is {now.get(key)!r} now"
+        for key, value in sorted(info.values.items())
+        if now.get(key) != value
+    ]
+    if differences:
+        raise DatasetError(
+            f"the data at {folder} were prepared with other values than the configuration has:"
+            f"{''.join(differences)}\nRun: dml prepare (which replaces them), or set the former "
+            "values again."
+        )
+
+
+def describe_files(folder: Path, digests: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Returns size and sha256 of each file below the folder.
+
+    Args:
+        folder: the prepared folder.
+        digests: the sha256 of each file by its relative name, empty where yet to be computed.
+    """
+    return {
+        name: {"size": (folder / name).stat().st_size, "sha256": digest or hash_file(folder / name)}
+        for name, digest in sorted(digests.items())
+    }
+
+
+def check_file_sizes(info: PreparedInfo, folder: Path, names: Iterable[str]) -> None:
+    """Raises DatasetError where a file is missing or has another size than it was written with."""
+    for name in names:
+        wanted = info.files.get(name, {}).get("size")
+        file = folder / name
+        found = file.stat().st_size if file.is_file() else None
+        if found is None or found != wanted:
+            state = "is missing" if found is None else f"has {found} bytes instead of {wanted}"
+            raise DatasetError(f"{file} {state}, so the data cannot be used. Run: dml prepare")
+
+
+def verify_files(folder: Path) -> None:
+    """Compares each file of a prepared folder with the sha256 that it was written with.
+
+    Raises:
+        DatasetError: naming the first file that is missing or damaged.
+    """
+    info = load_info(folder)
+    check_file_sizes(info, folder, info.files)
+    for name, facts in info.files.items():
+        if hash_file(folder / name) != facts["sha256"]:
+            raise DatasetError(
+                f"{folder / name} is damaged: its sha256 is not the one it was written with. "
+                "Run: dml prepare"
+            )
+
+
+def _parse(file: Path, values: Any) -> PreparedInfo:
+    version = values.get("format_version") if isinstance(values, dict) else None
+    if version != FORMAT_VERSION:
+        raise DatasetError(
+            f"{file} must have format_version {FORMAT_VERSION}, which this version reads. "
+            f"Got {version!r}. Run: dml prepare"
+        )
+    known = {field.name for field in fields(PreparedInfo)}
+    if set(values) != known:
+        odd = ", ".join(sorted(set(values) ^ known))
+        raise DatasetError(f"{file} is damaged: missing or unknown entries {odd}. Run: dml prepare")
+    for name in ("single_image_classes", "continuous_columns"):
+        values[name] = tuple(values[name])
+    return PreparedInfo(**values)

@@ -1,0 +1,111 @@
+"""Lists Cars-196 in its two official layouts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dml_core.config.data import Cars196Data
+from dml_core.data.records import DatasetError, ImageRecord, SourceListing
+from dml_core.data.sources.annotation_text import inside_path
+from dml_core.data.sources.distribution import Distribution
+from dml_core.data.sources.matlab_annotations import read_class_names, read_structs
+from dml_core.data.sources.official import OfficialCounts, official_listing
+from dml_core.data.sources.raw_search import RawSearch, common_root
+
+CARS196 = Distribution(
+    name="cars196",
+    title="Stanford Cars (Cars-196, published by Jonathan Krause, Stanford's vision lab)",
+    download="car_ims.tgz and cars_annos.mat (or cars_train.tgz, cars_test.tgz, car_devkit.tgz "
+    "and cars_test_annos_withlabels.mat)",
+    archive_stems=(
+        "car_ims*",
+        "cars_train*",
+        "cars_test*",
+        "car*devkit*",
+        "cars196*",
+        "stanford_cars*",
+        "stanford-cars*",
+    ),
+    in_parts=True,
+)
+CARS196_COUNTS = OfficialCounts(
+    train_classes=98, train_images=8_054, test_classes=98, test_images=8_131
+)
+_TRAIN_LIST = "cars_train_annos.mat"
+_TEST_LIST = "cars_test_annos_withlabels.mat"
+
+
+def list_cars196(config: Cars196Data, *, counts: OfficialCounts = CARS196_COUNTS) -> SourceListing:
+    """Returns the cars: the first half of the classes for training, the rest for the test.
+
+    The dataset's own train and test images (a split within classes) are put together first.
+
+    Args:
+        config: where the download is.
+        counts: numbers to check; its train_classes is also where the split lies.
+
+    Raises:
+        DatasetError: if the download is missing, partial or altered.
+    """
+    search = RawSearch(config, CARS196)
+    if search.find("cars_annos.mat") is None and search.find(_TRAIN_LIST) is not None:
+        return _list_two_folders(search, counts)
+    return _list_one_folder(search, counts)
+
+
+def _list_one_folder(search: RawSearch, counts: OfficialCounts) -> SourceListing:
+    annotation = search.require("cars_annos.mat") / "cars_annos.mat"
+    folder = search.require("car_ims") / "car_ims"
+    structs = read_structs(annotation, fields=("relative_im_path", "class"))
+    names = [str(struct["relative_im_path"]).removeprefix("car_ims/") for struct in structs]
+    class_names = _number(read_class_names(annotation))
+    records = _records(annotation, folder, names, structs, class_names, counts)
+    return official_listing(
+        {annotation.name: records}, root=common_root([folder]), distribution=CARS196, counts=counts
+    )
+
+
+def _list_two_folders(search: RawSearch, counts: OfficialCounts) -> SourceListing:
+    class_names = _number(read_class_names(search.require("cars_meta.mat") / "cars_meta.mat"))
+    folders, groups = [], {}
+    for list_name, folder_name in ((_TRAIN_LIST, "cars_train"), (_TEST_LIST, "cars_test")):
+        annotation = search.require(list_name) / list_name
+        folder = search.require(folder_name) / folder_name
+        structs = read_structs(annotation, fields=("fname", "class"))
+        names = [str(struct["fname"]) for struct in structs]
+        groups[list_name] = _records(annotation, folder, names, structs, class_names, counts)
+        folders.append(folder)
+    return official_listing(groups, root=common_root(folders), distribution=CARS196, counts=counts)
+
+
+def _number(class_names: Sequence[str]) -> dict[int, str]:
+    """Class names by class id, with the id in front so that they sort by it."""
+    return {number: f"{number:03d}.{name}" for number, name in enumerate(class_names, start=1)}
+
+
+def _records(
+    annotation: Path,
+    folder: Path,
+    names: Sequence[str],
+    structs: Sequence[dict[str, Any]],
+    class_names: dict[int, str],
+    counts: OfficialCounts,
+) -> list[ImageRecord]:
+    records = []
+    for row, (name, struct) in enumerate(zip(names, structs, strict=True), start=1):
+        relative = inside_path(name, annotation, row)
+        class_id = struct["class"]
+        if class_id not in class_names:
+            raise DatasetError(
+                f"{annotation} annotation {row} must have a class from 1 to {len(class_names)}. "
+                f"Got {class_id!r}. {CARS196.advice()}"
+            )
+        records.append(
+            ImageRecord(
+                path=f"{folder.name}/{relative}",
+                class_name=class_names[class_id],
+                role="train" if class_id <= counts.train_classes else "test",
+                file=folder / relative,
+            )
+        )
+    return records

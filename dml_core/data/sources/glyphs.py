@@ -1,0 +1,133 @@
+"""Draws the embedded dataset: characters in many faces, turned, scaled, sheared and soiled."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from dml_core.config.data import GlyphsData
+from dml_core.data.records import ImageRecord, SourceListing
+from dml_core.data.sources.glyph_alphabet import FACES, choose_characters, face_path
+from dml_core.seeding import numpy_stream
+
+# Drawn at four times the size and averaged down, which gives smooth edges at any angle.
+_OVERSAMPLING = 4
+# Share of the picture's side that a letter's font size takes; leaves room for turning.
+_FONT_SHARE = 0.68
+
+
+@dataclass(frozen=True)
+class _Pose:
+    """The drawn rotation, scale and shear: the continuous labels of a drawing."""
+
+    rotation: float
+    scale: float
+    shear: float
+    shift: tuple[float, float]
+
+
+def list_glyphs(config: GlyphsData) -> SourceListing:
+    """Returns every drawing of the embedded dataset, equal for equal configuration."""
+    characters = choose_characters()
+    if config.max_classes:
+        characters = characters[: config.max_classes]
+    records = [
+        record for character in characters for record in _draw_class(character, config=config)
+    ]
+    return SourceListing(records=records, root=None)
+
+
+def _draw_class(character: str, *, config: GlyphsData) -> list[ImageRecord]:
+    # A stream for each character: leaving one out does not redraw the others.
+    name = f"U+{ord(character):04X}"
+    stream = numpy_stream(config.draw_seed, f"glyph {name}")
+    records = []
+    for number in range(config.images_per_class):
+        pose = _draw_pose(stream, config=config)
+        records.append(
+            ImageRecord(
+                path=f"{name}/{number:04d}",
+                class_name=f"{name} {character}",
+                role="undecided",
+                pixels=_draw_image(character, pose, stream, config=config),
+                continuous={
+                    "rotation": pose.rotation,
+                    "scale": pose.scale,
+                    "shear": pose.shear,
+                },
+            )
+        )
+    return records
+
+
+def _draw_pose(stream: np.random.Generator, *, config: GlyphsData) -> _Pose:
+    rotation, scale, shear, right, down = stream.uniform(-1, 1, size=5)
+    return _Pose(
+        rotation=float(rotation * config.rotation_degrees),
+        scale=float(1 + scale * config.scale_range),
+        shear=float(shear * config.shear_range),
+        shift=(float(right * config.shift_px), float(down * config.shift_px)),
+    )
+
+
+def _draw_image(
+    character: str, pose: _Pose, stream: np.random.Generator, *, config: GlyphsData
+) -> np.ndarray:
+    side = config.image_size_px * _OVERSAMPLING
+    ink = _draw_character(character, stream, side=side, stroke=config.stroke_px)
+    moved = ink.transform(
+        (side, side),
+        Image.Transform.AFFINE,
+        _inverse_affine(pose, side=side),
+        resample=Image.Resampling.BILINEAR,
+    )
+    clutter = _draw_clutter(stream, side=side, count=config.clutter)
+    small = (layer.reduce(_OVERSAMPLING) for layer in (moved, clutter))
+    letter, lines = (np.asarray(layer, dtype=np.float64) / 255 for layer in small)
+    contrast = stream.uniform(0.6, 1.0)
+    noise = stream.normal(0, config.noise, size=letter.shape)
+    picture = np.maximum(letter * contrast, lines * 0.5) + noise
+    return np.clip(np.rint(picture * 255), 0, 255).astype(np.uint8)
+
+
+def _draw_character(
+    character: str, stream: np.random.Generator, *, side: int, stroke: float
+) -> Image.Image:
+    face = FACES[int(stream.integers(len(FACES)))]
+    width = int(stream.integers(round(stroke * _OVERSAMPLING) + 1)) // 2
+    image = Image.new("L", (side, side))
+    font = _font(face, int(side * _FONT_SHARE))
+    middle = (side / 2, side / 2)
+    pen = ImageDraw.Draw(image)
+    pen.text(middle, character, fill=255, font=font, anchor="mm", stroke_width=width)
+    return image
+
+
+@lru_cache(maxsize=64)
+def _font(face: str, size: int) -> ImageFont.FreeTypeFont:
+    return ImageFont.truetype(str(face_path(face)), size)
+
+
+def _inverse_affine(pose: _Pose, *, side: int) -> tuple[float, ...]:
+    """Returns Pillow's six numbers, which lead from a point of the result to one of the source."""
+    angle = np.deg2rad(pose.rotation)
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    forward = pose.scale * turn @ np.array([[1.0, pose.shear], [0.0, 1.0]])
+    inverse = np.linalg.inv(forward)
+    center = np.array([side / 2, side / 2])
+    shift = np.array(pose.shift) * _OVERSAMPLING
+    offset = center - inverse @ (center + shift)
+    rows = np.column_stack([inverse, offset])
+    return tuple(float(value) for value in rows.ravel())
+
+
+def _draw_clutter(stream: np.random.Generator, *, side: int, count: int) -> Image.Image:
+    image = Image.new("L", (side, side))
+    pen = ImageDraw.Draw(image)
+    ends = stream.uniform(0, side, size=(count, 2, 2))
+    # Short lines: each ends a third of the way to its second point.
+    ends[:, 1] = ends[:, 0] + (ends[:, 1] - ends[:, 0]) / 3
+    for start, end in ends:
+        pen.line([*start, *end], fill=255, width=_OVERSAMPLING)
+    return image

@@ -1,0 +1,40 @@
+"""Gathers what is wrong with a dataset, so that a user mends it in one go."""
+
+from collections.abc import Sequence
+
+from dml_core.data.records import DatasetError
+
+MAX_EXAMPLES = 10
+"""Problems of one kind that are spelled out; the rest are counted."""
+
+
+def shorten_list(lines: Sequence[str], *, limit: int = MAX_EXAMPLES) -> list[str]:
+    """Returns the first lines, and in one more line how many of their kind were left out."""
+    shown = list(lines[:limit])
+    if len(lines) > limit:
+        shown.append(f"... and {len(lines) - limit:,} more like these ({len(lines):,} in all).")
+    return shown
+
+
+def shorten_text(value: object, *, limit: int = 80) -> str:
+    """Returns the value as Python would write it, cut when it is long."""
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def raise_for(where: str, kinds: Sequence[Sequence[str]], *, advice: str = "") -> None:
+    """Raises a DatasetError that lists the problems kind by kind; does nothing without any.
+
+    Args:
+        where: what has the problems: the table's path, or the dataset and its folder.
+        kinds: for each kind of problem, one line a case; empty kinds are passed over.
+        advice: what to do about it, as sentences.
+    """
+    total = sum(len(lines) for lines in kinds)
+    if not total:
+        return
+    listed = [line for lines in kinds for line in shorten_list(lines)]
+    bullets = "".join(f"\n  - {line}" for line in listed)
+    raise DatasetError(
+        f"{where} has {total:,} problem(s):{bullets}" + (f"\n{advice}" if advice else "")
+    )

@@ -1,0 +1,162 @@
+"""Finds a dataset's files at data.raw, whether still packed, unpacked, or one level too deep."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dml_core.config.data import DownloadedData
+from dml_core.data.archives import SUFFIXES, extract_archive
+from dml_core.data.records import DatasetError
+from dml_core.data.sources.distribution import Distribution, archive_stem
+
+SEARCH_DEPTH = 3
+UNPACKED_SUFFIX = ".unpacked"
+
+
+class RawSearch:
+    """Looks for files and folders at data.raw, and unpacks archives only when it must.
+
+    `data.raw` may be an archive, a folder with archives, the unpacked folder, or the folder
+    around it. What a user unpacked by hand is preferred to what an archive holds.
+    """
+
+    def __init__(self, config: DownloadedData, distribution: Distribution) -> None:
+        self._config = config
+        self._distribution = distribution
+        self.raw = Path(config.raw).expanduser()
+        if not self.raw.exists():
+            raise DatasetError(self._missing("there is no such file or folder."))
+        self._starts, self._archives = self._survey()
+
+    def find(self, *entries: str) -> Path | None:
+        """Returns the nearest folder that holds all entries, or None.
+
+        Args:
+            entries: names of files or folders, or relative paths such as `img/WOMEN`.
+        """
+        folder = self._look(entries)
+        while folder is None and self._archives:
+            self._unpack(self._archives.pop(0))
+            folder = self._look(entries)
+        return folder
+
+    def require(self, *entries: str) -> Path:
+        """Returns the nearest folder that holds all entries; a DatasetError if there is none."""
+        folder = self.find(*entries)
+        if folder is None:
+            raise DatasetError(self._explain(entries))
+        return folder
+
+    def content_folder(self) -> Path:
+        """Returns data.raw with its subfolders, or what the archive at or in it unpacks to."""
+        needs_unpacking = not self._starts or not _subfolders(self._starts[0])
+        if needs_unpacking and self._archives:
+            self._unpack(self._archives.pop(0))
+        return self._starts[-1]
+
+    def _survey(self) -> tuple[list[Path], list[Path]]:
+        """Returns the folders to search and the archives to unpack when that is not enough."""
+        if self.raw.is_dir():
+            return [self.raw], self._archives_in(self.raw)
+        if archive_stem(self.raw.name) is None:
+            raise DatasetError(
+                f"data.raw must be a folder or an archive ({', '.join(SUFFIXES)}), for it "
+                f"holds the images of dataset {self._distribution.name!r}. Got {self.raw}. "
+                f"{self._distribution.advice()}"
+            )
+        if not self._distribution.in_parts:
+            return [], [self.raw]
+        others = self._archives_in(self.raw.parent)
+        return [self.raw.parent], [self.raw, *(o for o in others if o != self.raw)]
+
+    def _archives_in(self, folder: Path) -> list[Path]:
+        ranked = []
+        for place in _folders_below(folder, depth=2):
+            for name in _file_names(place):
+                rank = self._distribution.rank_archive(name)
+                if rank is not None:
+                    ranked.append((rank, place / name))
+        if ranked:
+            return [archive for _, archive in sorted(ranked)]
+        # Downloads are often renamed; a lone archive is worth a look whatever its name.
+        lone = [folder / name for name in _file_names(folder) if archive_stem(name)]
+        return lone if len(lone) == 1 else []
+
+    def _unpack(self, archive: Path) -> None:
+        folder = extract_archive(archive, self._target_of(archive))
+        self._starts.append(folder)
+        if self._distribution.in_parts:
+            self._archives.extend(self._archives_in(folder))
+
+    def _target_of(self, archive: Path) -> Path:
+        name = f"{archive_stem(archive.name)}{UNPACKED_SUFFIX}"
+        if os.access(archive.parent, os.W_OK):
+            return archive.parent / name
+        # A dataset's alias never begins with a dot, so this folder is nobody's dataset.
+        return Path(self._config.prepared_root) / ".unpacked" / self._config.folder_name / name
+
+    def _look(self, entries: Sequence[str]) -> Path | None:
+        for start in self._starts:
+            for folder in _folders_below(start, depth=SEARCH_DEPTH):
+                if all((folder / entry).exists() for entry in entries):
+                    return folder
+        return None
+
+    def _explain(self, entries: Sequence[str]) -> str:
+        for start in self._starts:
+            for folder in _folders_below(start, depth=SEARCH_DEPTH):
+                missing = [entry for entry in entries if not (folder / entry).exists()]
+                if len(missing) < len(entries):
+                    return (
+                        f"dataset {self._distribution.name!r} is partial at {folder}: "
+                        f"{' and '.join(missing)} must be there too, but cannot be found. "
+                        f"Unpack the archive again. {self._distribution.advice()}"
+                    )
+        return self._missing(
+            f"{' and '.join(entries)} cannot be found there, nor up to {SEARCH_DEPTH} folders "
+            "below, nor in an archive."
+        )
+
+    def _missing(self, what: str) -> str:
+        name, advice = self._distribution.name, self._distribution.advice()
+        return f"dataset {name!r} is missing at {self.raw}: {what} {advice}"
+
+
+def common_root(folders: Sequence[Path]) -> Path:
+    """Returns the innermost folder around all the folders, links resolved."""
+    return Path(os.path.commonpath([folder.resolve() for folder in folders]))
+
+
+def _folders_below(start: Path, *, depth: int) -> Iterator[Path]:
+    """The folder itself, then its subfolders level by level, in order of name."""
+    level = [start]
+    for _ in range(depth):
+        yield from level
+        level = [child for folder in level for child in _subfolders(folder)]
+    yield from level
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    # What an archive was unpacked to is reached through extract_archive alone, because only
+    # that knows whether the unpacking was finished.
+    return [
+        folder / entry.name
+        for entry in _entries(folder)
+        if not entry.name.startswith((".", "__MACOSX"))
+        and UNPACKED_SUFFIX not in entry.name
+        and entry.is_dir()
+    ]
+
+
+def _file_names(folder: Path) -> list[str]:
+    return [entry.name for entry in _entries(folder) if entry.is_file()]
+
+
+def _entries(folder: Path) -> list["os.DirEntry[str]"]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except PermissionError:
+        # A closed folder beside the dataset is none of our business; if it is the dataset's
+        # own, the search ends in an error that names what was not found.
+        return []

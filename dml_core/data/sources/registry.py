@@ -1,0 +1,57 @@
+"""Chooses the source that lists a dataset's images."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dml_core.config.data import DataConfig, GlyphsData
+from dml_core.config.problems import suggest
+from dml_core.data.records import DatasetError, SourceListing
+from dml_core.data.sources.cars196 import list_cars196
+from dml_core.data.sources.cub200 import list_cub200
+from dml_core.data.sources.fashion_mnist import list_fashion_mnist
+from dml_core.data.sources.folder import list_folder
+from dml_core.data.sources.inshop import list_inshop
+from dml_core.data.sources.omniglot import list_omniglot
+from dml_core.data.sources.sop import list_sop
+
+
+def _list_glyphs(config: GlyphsData) -> SourceListing:
+    # Drawing needs matplotlib's fonts, which takes a second to load and which others do not need.
+    from dml_core.data.sources.glyphs import list_glyphs
+
+    return list_glyphs(config)
+
+
+SOURCES: Mapping[str, Callable[[Any], SourceListing]] = {
+    "glyphs": _list_glyphs,
+    "cub200": list_cub200,
+    "cars196": list_cars196,
+    "sop": list_sop,
+    "inshop": list_inshop,
+    "omniglot": list_omniglot,
+    "fashion_mnist": list_fashion_mnist,
+    "folder": list_folder,
+}
+"""The function that lists each dataset, by data.name."""
+
+
+def list_images(config: DataConfig) -> SourceListing:
+    """Returns every image of the configured dataset, sorted by path.
+
+    Raises:
+        DatasetError: if the dataset is missing, partial or wrong, or if it has not the columns
+            that data.continuous_labels names.
+    """
+    listing = SOURCES[config.name](config)
+    _check_continuous_labels(config, listing)
+    return listing
+
+
+def _check_continuous_labels(config: DataConfig, listing: SourceListing) -> None:
+    columns = sorted(listing.records[0].continuous) if listing.records else []
+    for name in config.continuous_labels:
+        if name not in columns:
+            raise DatasetError(
+                f"data.continuous_labels must name continuous columns of dataset {config.name!r}. "
+                f"Got {name!r}; it has {', '.join(columns) or 'none'}.{suggest(name, columns)}"
+            )

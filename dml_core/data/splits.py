@@ -1,0 +1,159 @@
+"""Decides which classes train, which validate and which are held back for the test."""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+from dml_core.config.data import DataBase
+from dml_core.data.records import DatasetError, ImageRecord, Role
+from dml_core.seeding import numpy_stream
+
+MIN_TRAIN_CLASSES = 2
+"""One class alone has no negatives."""
+
+
+@dataclass(frozen=True)
+class ClassSplit:
+    """Class names by use, each group sorted."""
+
+    development: tuple[str, ...]
+    """Classes that a trial may see: training and validation together."""
+    test: tuple[str, ...]
+    """Classes held back until the end."""
+    folds: tuple[tuple[str, ...], ...]
+    """Validation classes of each fold; the fold trains on the rest of development."""
+
+    def validation_classes(self, fold: int) -> tuple[str, ...]:
+        """Returns the classes that a fold chooses hyperparameters on."""
+        return self.folds[fold]
+
+    def train_classes(self, fold: int) -> tuple[str, ...]:
+        """Returns the classes that a fold learns from."""
+        held_out = set(self.folds[fold])
+        return tuple(name for name in self.development if name not in held_out)
+
+    def restricted_to(self, present: Collection[str]) -> "ClassSplit":
+        """Returns the split without classes that lost all their images; the others stay put."""
+        return ClassSplit(
+            development=tuple(name for name in self.development if name in present),
+            test=tuple(name for name in self.test if name in present),
+            folds=tuple(tuple(name for name in fold if name in present) for fold in self.folds),
+        )
+
+    def hash(self) -> str:
+        """Returns the sha256 of the split written as canonical JSON."""
+        text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def split_classes(records: Sequence[ImageRecord], config: DataBase) -> ClassSplit:
+    """Returns who trains, validates and tests: official roles first, data.test_fraction else."""
+    by_side = _classes_by_side(records)
+    undecided_test = _choose_test_classes(sorted(by_side["undecided"]), config)
+    test = by_side["test"] | set(undecided_test)
+    development = sorted((by_side["train"] | by_side["undecided"]) - test)
+    folds = _choose_folds(development, config) if development else ()
+    split = ClassSplit(tuple(development), tuple(sorted(test)), folds)
+    check_split_has_enough_classes(split, config)
+    check_split_is_disjoint(split)
+    return split
+
+
+def side_of(role: Role) -> str:
+    """Returns train, test or undecided: the side that a role puts its class on."""
+    return "test" if role in ("query", "gallery") else role
+
+
+def check_split_is_disjoint(split: ClassSplit) -> None:
+    """Raises DatasetError where a class has two uses that must not mix."""
+    _check_apart("train and test", split.development, split.test)
+    seen: set[str] = set()
+    for fold in split.folds:
+        _check_apart("two validation folds", seen, fold)
+        seen.update(fold)
+    strangers = sorted(seen - set(split.development))
+    if strangers:
+        raise DatasetError(
+            f"splits hold {_listed(strangers)} in validation but not among the development "
+            "classes. Recreate them with: dml prepare"
+        )
+
+
+def check_split_has_enough_classes(split: ClassSplit, config: DataBase) -> None:
+    """Raises DatasetError where a side of the split is too small to train, choose or test on."""
+    found = f"{len(split.development)} for training and validation, {len(split.test)} for the test"
+    if not split.test:
+        raise DatasetError(
+            f"dataset {config.folder_name!r} must have at least 1 test class, or nothing can be "
+            f"reported. Found {found}. Give some classes the role test, or add classes."
+        )
+    num_train = min(
+        (len(split.train_classes(fold)) for fold in range(config.folds))
+        if len(split.folds) == config.folds
+        else (0,)
+    )
+    if num_train < MIN_TRAIN_CLASSES or not all(split.folds):
+        raise DatasetError(
+            f"dataset {config.folder_name!r} has too few classes: {found}. With data.folds="
+            f"{config.folds} each fold needs at least 1 validation and {MIN_TRAIN_CLASSES} "
+            "training classes. Add classes, or lower data.folds or data.test_fraction."
+        )
+
+
+def _classes_by_side(records: Iterable[ImageRecord]) -> dict[str, set[str]]:
+    sides: dict[str, set[str]] = {"train": set(), "test": set(), "undecided": set()}
+    roles: set[Role] = set()
+    for record in records:
+        sides[side_of(record.role)].add(record.class_name)
+        roles.add(record.role)
+    _check_apart("train and test", sides["train"], sides["test"])
+    _check_apart("decided and undecided roles", sides["train"] | sides["test"], sides["undecided"])
+    _check_query_has_gallery(roles)
+    return sides
+
+
+def _check_query_has_gallery(roles: set[Role]) -> None:
+    present = [role for role in ("test", "query", "gallery") if role in roles]
+    if present not in ([], ["test"], ["query", "gallery"]):
+        raise DatasetError(
+            "test images must all have the role test, or be a query and a gallery set together, "
+            f"since each query is searched in the gallery. Found only: {', '.join(present)}. "
+            "Correct the roles in the dataset's table."
+        )
+
+
+def _choose_test_classes(names: list[str], config: DataBase) -> list[str]:
+    if not names:
+        return []
+    count = min(max(1, round(config.test_fraction * len(names))), len(names))
+    if config.test_selection == "last":
+        return names[-count:]
+    return _shuffled(names, config.split_seed, "test classes")[:count]
+
+
+def _choose_folds(names: list[str], config: DataBase) -> tuple[tuple[str, ...], ...]:
+    order = _shuffled(names, config.split_seed, "validation classes")
+    if config.folds == 1:
+        wanted = max(1, round(config.validation_fraction * len(names)))
+        return (tuple(sorted(order[: min(wanted, len(names) - MIN_TRAIN_CLASSES)])),)
+    # Strided slices partition the classes into folds whose sizes differ by one at most.
+    return tuple(tuple(sorted(order[fold :: config.folds])) for fold in range(config.folds))
+
+
+def _shuffled(names: list[str], seed: int, purpose: str) -> list[str]:
+    return [names[index] for index in numpy_stream(seed, purpose).permutation(len(names))]
+
+
+def _check_apart(places: str, first: Iterable[str], second: Iterable[str]) -> None:
+    shared = sorted(set(first) & set(second))
+    if shared:
+        raise DatasetError(
+            f"splits share {_listed(shared)} between {places}, but classes must be disjoint for "
+            "the score to speak of unseen classes. Correct the roles and run: dml prepare"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"{len(names)} class{'es' if len(names) != 1 else ''} ({shown})"

@@ -1,0 +1,170 @@
+"""Gives every configured number for a set of embeddings."""
+
+# D = embedding dim, L = label columns, N = images
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from dml_core.config.evaluation import EvaluationConfig
+from dml_core.evaluation.arrays import (
+    DoubleArray,
+    FloatArray,
+    IntArray,
+    check_continuous,
+    check_embeddings,
+    check_labels,
+)
+from dml_core.evaluation.binary import iterate_binary_neighbors
+from dml_core.evaluation.clustering import score_clustering
+from dml_core.evaluation.continuous import score_continuous
+from dml_core.evaluation.neighbors import NeighborBlock, iterate_neighbors
+from dml_core.evaluation.retrieval import FindNeighbors, count_relevant, score_retrieval
+from dml_core.evaluation.sets import QueryAndGallery, split_by_role
+from dml_core.evaluation.vectors import Metric
+
+
+def evaluate_embeddings(
+    embeddings: npt.NDArray[np.floating],
+    labels: npt.NDArray[np.integer],
+    *,
+    config: EvaluationConfig,
+    metric: Metric,
+    roles: npt.NDArray[np.str_] | None = None,
+    continuous: npt.NDArray[np.floating] | None = None,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Returns each number by name, in the order of the report; the inputs stay as they are.
+
+    By class: `recall_at_K`, `r_precision`, `map_at_r`; where configured `nmi` and `pair_f1` (over
+    all images) and the retrieval scores of the bits with `binary_` before their names. With
+    continuous labels: `mean_label_distance_at_K`, `ndcg_at_K`. Last the counts `num_queries` and
+    `num_queries_left_out` of the retrieval by class. The numbers by class are absent where no
+    query can find its class, as in data that has continuous labels only.
+
+    Args:
+        embeddings: (N, D), finite, compared in float32.
+        labels: (N,) class ids, of any size.
+        config: which numbers.
+        metric: which distance the embeddings were learned for.
+        roles: (N,) with `query` and `gallery`, the queries are searched in the gallery only;
+            otherwise every image is searched among all others.
+        continuous: (N, L) finite labels.
+        seed: of k-means.
+
+    Raises:
+        ValueError: for embeddings or labels that cannot be ranked, or when there is nothing to
+            find.
+    """
+    vectors = check_embeddings(embeddings)
+    class_ids = check_labels(labels, num_rows=len(vectors))
+    sets = split_by_role(roles, num_rows=len(vectors))
+    num_relevant = count_relevant(*sets.split(class_ids))
+    num_queries = int(np.count_nonzero(num_relevant))
+    if num_queries == 0 and continuous is None:
+        raise _nothing_to_find(len(num_relevant))
+    numbers: dict[str, float] = {}
+    if num_queries:
+        numbers |= _retrieval_numbers(vectors, class_ids, sets, config=config, metric=metric)
+        numbers |= _clustering_numbers(vectors, class_ids, config=config, metric=metric, seed=seed)
+        numbers |= _binary_numbers(vectors, class_ids, sets, config=config)
+    if continuous is not None:
+        values = check_continuous(continuous, num_rows=len(vectors))
+        numbers |= _continuous_numbers(vectors, values, sets, config=config, metric=metric)
+    numbers["num_queries"] = float(num_queries)
+    numbers["num_queries_left_out"] = float(len(num_relevant) - num_queries)
+    return numbers
+
+
+def _nothing_to_find(num_queries: int) -> ValueError:
+    return ValueError(
+        "evaluation: at least one query must share its class with a gallery item, or there is "
+        f"nothing to find. Got {num_queries} queries that do not. "
+        "Evaluate classes with two images or more, or give continuous labels."
+    )
+
+
+def _neighbor_search(
+    embeddings: FloatArray, sets: QueryAndGallery, *, config: EvaluationConfig, metric: Metric
+) -> FindNeighbors:
+    queries, gallery = sets.split(embeddings)
+
+    def find(num_neighbors: int) -> Iterator[NeighborBlock]:
+        return iterate_neighbors(
+            queries,
+            gallery,
+            num_neighbors=num_neighbors,
+            metric=metric,
+            block_size=config.block_size,
+        )
+
+    return find
+
+
+def _retrieval_numbers(
+    embeddings: FloatArray,
+    labels: IntArray,
+    sets: QueryAndGallery,
+    *,
+    config: EvaluationConfig,
+    metric: Metric,
+) -> dict[str, float]:
+    find = _neighbor_search(embeddings, sets, config=config, metric=metric)
+    return score_retrieval(find, *sets.split(labels), recall_at=config.recall_at).named()
+
+
+def _binary_numbers(
+    embeddings: FloatArray, labels: IntArray, sets: QueryAndGallery, *, config: EvaluationConfig
+) -> dict[str, float]:
+    if not config.binary:
+        return {}
+    queries, gallery = sets.split(embeddings)
+
+    def find(num_neighbors: int) -> Iterator[NeighborBlock]:
+        return iterate_binary_neighbors(
+            queries, gallery, num_neighbors=num_neighbors, block_size=config.block_size
+        )
+
+    scores = score_retrieval(find, *sets.split(labels), recall_at=config.recall_at)
+    return scores.named("binary_")
+
+
+def _clustering_numbers(
+    embeddings: FloatArray,
+    labels: IntArray,
+    *,
+    config: EvaluationConfig,
+    metric: Metric,
+    seed: int,
+) -> dict[str, float]:
+    if not config.clustering:
+        return {}
+    scores = score_clustering(
+        embeddings,
+        labels,
+        metric=metric,
+        iterations=config.kmeans_iterations,
+        restarts=config.kmeans_restarts,
+        seed=seed,
+    )
+    return {"nmi": scores.nmi, "pair_f1": scores.pair_f1}
+
+
+def _continuous_numbers(
+    embeddings: FloatArray,
+    continuous: DoubleArray,
+    sets: QueryAndGallery,
+    *,
+    config: EvaluationConfig,
+    metric: Metric,
+) -> dict[str, float]:
+    find = _neighbor_search(embeddings, sets, config=config, metric=metric)
+    scores = score_continuous(
+        find,
+        *sets.split(continuous),
+        label_at=config.label_at,
+        ndcg_at=config.ndcg_at,
+        block_size=config.block_size,
+    )
+    return scores.named()

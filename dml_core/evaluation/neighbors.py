@@ -1,0 +1,141 @@
+"""Finds the nearest gallery items of every query, exactly, in blocks of bounded size.
+
+Ties: the gallery is shuffled by a fixed seed before it is indexed, and of items at the same
+distance the one that comes first in the shuffled order is the nearer one. The choice is the same
+in every run and independent of K, and no class gains by standing first in the file.
+"""
+
+# B = queries of a block, D = embedding dim, G = gallery items, K = neighbours, Q = queries
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import faiss
+import numpy as np
+
+from dml_core.evaluation.arrays import FloatArray, IntArray
+from dml_core.evaluation.vectors import Frame, Metric
+from dml_core.seeding import numpy_stream
+
+NeighborBlock = tuple[slice, IntArray]
+"""Which queries, and the (B, K) gallery indices of their neighbours, nearest first."""
+
+SearchBlock = Callable[[slice, int], tuple[Any, IntArray]]
+"""(queries, K) -> (B, K) distances and (B, K) positions in the shuffled gallery."""
+
+MAX_BLOCK_ENTRIES = 2**22
+"""Most entries (queries times neighbours) of a block: about 100 MB while one is searched."""
+
+
+def iterate_neighbors(
+    queries: FloatArray,
+    gallery: FloatArray | None = None,
+    *,
+    num_neighbors: int,
+    metric: Metric,
+    block_size: int = 1024,
+) -> Iterator[NeighborBlock]:
+    """Yields the nearest neighbours of every query, block after block in the order of queries.
+
+    Args:
+        queries: (Q, D) finite embeddings.
+        gallery: (G, D) finite embeddings; None searches among the queries, each query itself
+            removed by its index.
+        num_neighbors: K; fewer are given where the gallery has fewer.
+        metric: cosine compares directions, euclidean distances.
+        block_size: most queries at once. Bounds the memory and changes no neighbour, save where
+            two distances differ by float32's rounding only.
+    """
+    searched = queries if gallery is None else gallery
+    frame = Frame.around(searched, metric=metric)
+    order = shuffled_order(len(searched))
+    index_class = faiss.IndexFlatIP if metric == "cosine" else faiss.IndexFlatL2
+    index = index_class(searched.shape[1])
+    index.add(frame.place(searched[order]))
+
+    def search(block: slice, count: int) -> tuple[Any, IntArray]:
+        distances, positions = index.search(frame.place(queries[block]), count)
+        return distances, positions
+
+    yield from search_in_blocks(
+        search,
+        num_queries=len(queries),
+        order=order,
+        removes_self=gallery is None,
+        num_neighbors=num_neighbors,
+        block_size=block_size,
+    )
+
+
+def search_in_blocks(
+    search: SearchBlock,
+    *,
+    num_queries: int,
+    order: IntArray,
+    removes_self: bool,
+    num_neighbors: int,
+    block_size: int,
+) -> Iterator[NeighborBlock]:
+    """Yields neighbours from any exact search over a gallery that was shuffled by `order`.
+
+    Args:
+        search: looks up a block of queries in the shuffled gallery.
+        num_queries: Q.
+        order: (G,) which gallery item stands at each position of the shuffled gallery.
+        removes_self: whether query i is gallery item i and must not find itself.
+        num_neighbors: K, cut to what the gallery has.
+        block_size: most queries at once; fewer are taken where K is large.
+    """
+    count = min(num_neighbors, len(order) - int(removes_self))
+    for block in query_blocks(num_queries, block_size=block_size, row_length=count):
+        if count == 0:
+            yield block, np.empty((block.stop - block.start, 0), dtype=np.int64)
+            continue
+        distances, positions = search(block, count + int(removes_self))
+        neighbors = order[order_ties(distances, positions)]
+        yield block, drop_self(neighbors, block) if removes_self else neighbors
+
+
+def shuffled_order(num_gallery: int) -> IntArray:
+    """Returns (G,) the fixed shuffle that settles ties among gallery items."""
+    return numpy_stream(0, "evaluation.tie_order").permutation(num_gallery)
+
+
+def query_blocks(num_queries: int, *, block_size: int, row_length: int) -> Iterator[slice]:
+    """Yields slices over the queries, shorter where each query needs a long row of memory."""
+    rows = max(1, min(block_size, MAX_BLOCK_ENTRIES // max(1, row_length)))
+    for start in range(0, num_queries, rows):
+        yield slice(start, min(start + rows, num_queries))
+
+
+def order_ties(distances: Any, positions: IntArray) -> IntArray:
+    """Returns (B, K) positions with those at equal distance in rising order.
+
+    Of items tied at the last rank faiss keeps the lowest positions, yet by inner product it
+    lists equal ones from the highest down, so the nearest one would depend on K.
+    """
+    assert positions.min() >= 0, "faiss found too few neighbours among finite vectors"
+    is_tied = distances[:, 1:] == distances[:, :-1]
+    is_falling = positions[:, 1:] < positions[:, :-1]
+    rows = np.flatnonzero((is_tied & is_falling).any(axis=1))
+    if len(rows) == 0:
+        return positions
+    ordered = positions.copy()
+    # Distances come sorted, so the number of the tie group stands for the distance.
+    groups = np.zeros((len(rows), positions.shape[1]), dtype=np.int64)
+    np.cumsum(~is_tied[rows], axis=1, out=groups[:, 1:])
+    ranks = np.lexsort((positions[rows], groups), axis=1)
+    ordered[rows] = np.take_along_axis(positions[rows], ranks, axis=1)
+    return ordered
+
+
+def drop_self(neighbors: IntArray, block: slice) -> IntArray:
+    """Returns (B, K) neighbours without the query itself, from (B, K + 1) with it.
+
+    A query that duplicates crowded out of its own list loses the last neighbour instead.
+    """
+    own = np.arange(block.start, block.stop, dtype=np.int64)[:, None]
+    keep = neighbors != own
+    keep[keep.all(axis=1), -1] = False
+    others: IntArray = neighbors[keep].reshape(len(neighbors), -1)
+    return others

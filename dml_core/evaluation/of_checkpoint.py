@@ -1,0 +1,82 @@
+"""Evaluates a trained model on a set of images."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from dml_core.config.evaluation import EvaluationConfig
+from dml_core.data.inputs import ImageInputs
+from dml_core.data.prepared import ImageSet
+from dml_core.evaluation.embed import embed
+from dml_core.evaluation.evaluate import evaluate_embeddings
+from dml_core.evaluation.occlusion import occlude
+from dml_core.models.embedding_model import EmbeddingModel, build_model
+from dml_core.training.checkpoint import Checkpoint
+from dml_core.training.determinism import choose_device, limited_threads
+
+
+def load_trained_model(checkpoint: Checkpoint) -> EmbeddingModel:
+    """Returns the model of the checkpoint's selected epoch, in evaluation mode."""
+    # The checkpoint has every weight, so nothing is downloaded or read from elsewhere.
+    bare = checkpoint.config.model.model_copy(update={"weights": "none"})
+    config = checkpoint.config.model_copy(update={"model": bare})
+    model = build_model(config, in_channels=checkpoint.in_channels, scaling_of=checkpoint.config)
+    model.load_state_dict(checkpoint.selected_model())
+    model.set_training(False, freeze_batch_norm=True)
+    return model
+
+
+def evaluate_checkpoint(
+    checkpoint: Checkpoint,
+    images: ImageSet,
+    *,
+    evaluation: EvaluationConfig,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, float]:
+    """Returns every metric of the model on the images, by name.
+
+    Args:
+        checkpoint: the trained model and how it was made.
+        images: what it is judged on, with the checkpoint's continuous columns.
+        evaluation: which metrics; may differ from those in training.
+        on_progress: told what is being done.
+    """
+    config = checkpoint.config
+    device = choose_device(config.training.device)
+    with limited_threads(max(config.training.cpu_threads, torch.get_num_threads())):
+        model = load_trained_model(checkpoint).to(device)
+        inputs = ImageInputs(images, size_px=config.input_size_px, config=config.augmentation)
+
+        def run(change: Callable[[Tensor], Tensor] | None, which: EvaluationConfig) -> dict[str, float]:
+            embeddings = embed(
+                model,
+                inputs,
+                batch_size=evaluation.batch_size,
+                device=device,
+                workers=config.training.loader_workers,
+                use_bfloat16=config.training.precision == "bfloat16",
+                change=change,
+            )
+            has_labels = images.continuous.shape[1] > 0
+            return evaluate_embeddings(
+                embeddings,
+                images.labels,
+                config=which,
+                metric=config.retrieval_metric,
+                roles=images.roles,
+                continuous=images.continuous / checkpoint.label_scale if has_labels else None,
+                seed=config.seed,
+            )
+
+        on_progress("embedding and searching")
+        scores = run(None, evaluation)
+        # Occluded images are judged by retrieval alone: clustering them costs more than it says.
+        quick = evaluation.model_copy(update={"clustering": False, "binary": False})
+        for size in evaluation.occlusion:
+            for place in ("center", "boundary"):
+                on_progress(f"occlusion of {size:g} at the {place}")
+                occluded = run(partial(occlude, size=size, place=place), quick)
+                scores[f"occluded_{place}_{size:g}_recall_at_1"] = occluded["recall_at_1"]
+    return scores

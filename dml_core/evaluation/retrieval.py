@@ -1,0 +1,122 @@
+"""Scores retrieval by class from one pass over the neighbours."""
+
+# B = queries of a block, G = gallery items, K = neighbours, Q = queries, R = relevant per query
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dml_core.evaluation.arrays import BoolArray, DoubleArray, IntArray, check_ranks
+from dml_core.evaluation.neighbors import NeighborBlock
+
+FindNeighbors = Callable[[int], Iterable[NeighborBlock]]
+"""K -> blocks of the K nearest neighbours of every query, in the order of the queries."""
+
+
+@dataclass(frozen=True)
+class RetrievalScores:
+    """Means over the queries that have something to find; all NaN where there is none."""
+
+    recall_at: dict[int, float]
+    """For each K, the share of queries with a relevant item among the K nearest."""
+    r_precision: float
+    """Share of relevant items among the R nearest."""
+    map_at_r: float
+    """Mean of (1/R) times the sum of the precisions at the relevant ranks up to R."""
+    num_queries: int
+    """Queries that count."""
+    num_queries_left_out: int
+    """Queries without a single relevant item in the gallery, which count nowhere."""
+
+    def named(self, prefix: str = "") -> dict[str, float]:
+        """Returns the scores, without the counts, under the names used in every report."""
+        recalls = {f"{prefix}recall_at_{k}": score for k, score in self.recall_at.items()}
+        return recalls | {
+            f"{prefix}r_precision": self.r_precision,
+            f"{prefix}map_at_r": self.map_at_r,
+        }
+
+
+def score_retrieval(
+    find_neighbors: FindNeighbors,
+    query_labels: IntArray,
+    gallery_labels: IntArray | None = None,
+    *,
+    recall_at: tuple[int, ...],
+) -> RetrievalScores:
+    """Returns R@K, R-precision and MAP@R as in "A Metric Learning Reality Check".
+
+    Args:
+        find_neighbors: called once, with the larger of the largest K and the largest R.
+        query_labels: (Q,) class ids.
+        gallery_labels: (G,) class ids; None where the queries are the gallery, in which case
+            the neighbours must leave out the query itself.
+        recall_at: the K of R@K; a K beyond the gallery looks at all of it.
+
+    Example:
+        R = 3 and neighbours hit, miss, hit give MAP@R (1/1 + 2/3) / 3 = 5/9.
+    """
+    check_ranks(recall_at, name="recall_at")
+    searched_labels = query_labels if gallery_labels is None else gallery_labels
+    query_codes, gallery_codes = _class_codes(query_labels, searched_labels)
+    num_relevant = count_relevant(query_labels, gallery_labels)
+    max_relevant = int(num_relevant.max(initial=0))
+    rows = []
+    if max_relevant:
+        for block, neighbors in find_neighbors(max([max_relevant, *recall_at])):
+            counts = num_relevant[block] > 0
+            is_hit = gallery_codes[neighbors] == query_codes[block, None]
+            rows.append(_score_queries(is_hit[counts], num_relevant[block][counts], max_relevant))
+    per_query = np.concatenate(rows, axis=1) if rows else np.empty((3, 0))
+    return _summarise(per_query, recall_at=recall_at, num_all=len(query_labels))
+
+
+def count_relevant(query_labels: IntArray, gallery_labels: IntArray | None = None) -> IntArray:
+    """Returns (Q,) R, the gallery items of each query's class, the query itself not counted."""
+    searched_labels = query_labels if gallery_labels is None else gallery_labels
+    classes, counts = np.unique(searched_labels, return_counts=True)
+    place = np.searchsorted(classes, query_labels).clip(max=len(classes) - 1)
+    found = np.where(classes[place] == query_labels, counts[place], 0)
+    return found - 1 if gallery_labels is None else found
+
+
+def _class_codes(
+    query_labels: IntArray, gallery_labels: IntArray
+) -> tuple["np.ndarray[tuple[int, ...], np.dtype[np.int32]]", ...]:
+    """Small numbers for the classes: gathered often, they move half the bytes of int64."""
+    _, codes = np.unique(np.concatenate([query_labels, gallery_labels]), return_inverse=True)
+    small = codes.astype(np.int32)
+    return small[: len(query_labels)], small[len(query_labels) :]
+
+
+def _score_queries(is_hit: BoolArray, num_relevant: IntArray, max_relevant: int) -> DoubleArray:
+    """(3, B): rank of the first hit (infinite without one), R-precision, average precision."""
+    first = is_hit.argmax(axis=1)
+    first_rank = np.where(is_hit[np.arange(len(is_hit)), first], first + 1.0, np.inf)
+    # Always the columns up to the largest R of all queries, not of the block: a sum over more or
+    # fewer zeros rounds differently, and the blocks must not show in the result.
+    ranks = np.arange(1, max_relevant + 1)
+    counts = is_hit[:, :max_relevant] & (ranks <= num_relevant[:, None])
+    found = np.cumsum(counts, axis=1, dtype=np.int32)
+    precisions = np.where(counts, found / ranks, 0.0)
+    averages = precisions.sum(axis=1) / num_relevant
+    return np.stack([first_rank, found[:, -1] / num_relevant, averages])
+
+
+def _summarise(
+    per_query: DoubleArray, *, recall_at: tuple[int, ...], num_all: int
+) -> RetrievalScores:
+    first_rank, r_precision, average_precision = per_query
+    num_queries = len(first_rank)
+    return RetrievalScores(
+        recall_at={k: _mean((first_rank <= k).astype(np.float64)) for k in recall_at},
+        r_precision=_mean(r_precision),
+        map_at_r=_mean(average_precision),
+        num_queries=num_queries,
+        num_queries_left_out=num_all - num_queries,
+    )
+
+
+def _mean(values: DoubleArray) -> float:
+    return float(values.mean()) if len(values) else float("nan")

@@ -1,0 +1,82 @@
+"""Dense triplet loss on continuous labels."""
+
+# A = anchors, B = batch
+
+import torch
+from torch import Tensor
+
+from dml_core.config.losses import DenseTripletConfig
+from dml_core.losses.base import MetricLoss, at_least_float32
+from dml_core.losses.distances import dot_products, squared_distances, unit_vectors
+from dml_core.losses.label_distances import label_distances
+
+_LARGEST_BLOCK = 2**23
+"""Triplets looked at together: 8 MiB a mask."""
+
+
+class DenseTripletLoss(MetricLoss):
+    """Wants the item with the farther label farther by a margin (Kim et al., 2019, baseline).
+
+    The mean of max(0, d_ai - d_aj + margin) over all triplets of an anchor a and two others with
+    0 < Dy_ai < Dy_aj, zeros included; d is the squared distance on the unit sphere, Dy the
+    distance of the labels. Pairs with equal labels are left out and counted. Zero without triplets.
+    """
+
+    uses_continuous_labels = True
+
+    def __init__(self, config: DenseTripletConfig, *, num_classes: int, embedding_dim: int) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
+        """Returns the scalar loss of (B, D) embeddings and (B, L) labels."""
+        unit = unit_vectors(at_least_float32(embeddings))
+        seen = label_distances(labels, anchors, choice=self.config.anchors)
+        lengths = unit.square().sum(dim=1)
+        distances = squared_distances(
+            dot_products(unit[seen.anchors], unit), lengths[seen.anchors].unsqueeze(1), lengths
+        )
+        upper = distances + self.config.margin
+        with torch.no_grad():
+            as_near, as_far = _count_active(seen.distances, upper, distances)
+            num_triplets = _count_triplets(seen.distances, seen.valid)
+            num_active = as_near.sum()
+        self.diagnostics = {
+            "active_fraction": num_active / num_triplets.clamp_min(1),
+            "left_out_pairs": seen.left_out_pairs,
+        }
+        # The sum of hinges is linear in the distances once the active ones are known.
+        total = (as_near * upper).sum() - (as_far * distances).sum()
+        return total / num_triplets.clamp_min(1)
+
+
+def _count_triplets(label_distances: Tensor, valid: Tensor) -> Tensor:
+    """Counts the pairs of valid items with different label distances, over all anchors."""
+    ordered = label_distances.sort(dim=1).values
+    up_to = torch.searchsorted(ordered, label_distances, right=True)
+    return ((valid.sum(dim=1, keepdim=True) - up_to) * valid).sum()
+
+
+def _count_active(
+    label_distances: Tensor, upper: Tensor, distances: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Counts, per anchor and item, the active triplets with it as nearer and as farther item.
+
+    Args:
+        label_distances: (A, B), infinite where an item is left out.
+        upper: (A, B) distances plus margin.
+        distances: (A, B).
+
+    Returns:
+        Two (A, B) counts.
+    """
+    block = max(1, _LARGEST_BLOCK // max(1, distances.shape[1] ** 2))
+    as_near, as_far = torch.zeros_like(distances), torch.zeros_like(distances)
+    for start in range(0, len(distances), block):
+        rows = slice(start, start + block)
+        nearer, farther = label_distances[rows].unsqueeze(2), label_distances[rows].unsqueeze(1)
+        active = upper[rows].unsqueeze(2) > distances[rows].unsqueeze(1)
+        active &= (nearer < farther) & farther.isfinite()
+        as_near[rows] = active.sum(dim=2).to(distances.dtype)
+        as_far[rows] = active.sum(dim=1).to(distances.dtype)
+    return as_near, as_far

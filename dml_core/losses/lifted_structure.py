@@ -1,0 +1,66 @@
+"""Lifted structure loss."""
+
+# B = batch, M = negatives of an anchor (B, or one a class with expansion)
+
+import torch
+from torch import Tensor
+
+from dml_core.config.losses import LiftedStructureConfig
+from dml_core.losses.base import MetricLoss, at_least_float32
+from dml_core.losses.distances import (
+    distances_from_products,
+    dot_products,
+    log_sum_exp_where,
+    mean_where,
+    pair_masks,
+    unit_vectors,
+)
+from dml_core.losses.expansion import hardest_class_negatives
+
+
+class LiftedStructureLoss(MetricLoss):
+    """Sets each pair of one class against all negatives of both its ends (Song et al., 2016).
+
+    For an ordered pair (i, j) of one class, with distances d on the unit sphere:
+    max(0, log(sum_n exp(margin - d_in) + sum_n exp(margin - d_jn)) + d_ij)^2 / 2, n running over
+    the other classes; the mean over these pairs. A pair without negatives adds zero, a batch
+    without pairs is zero. With expansion, n runs over the hardest pairs with the other classes.
+    """
+
+    def __init__(
+        self, config: LiftedStructureConfig, *, num_classes: int, embedding_dim: int
+    ) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
+        """Returns the scalar loss of (B, D) embeddings and (B,) labels."""
+        self.diagnostics = {}
+        unit = unit_vectors(at_least_float32(embeddings))
+        products = dot_products(unit, unit)
+        distances = distances_from_products(products)
+        positives, negatives = pair_masks(labels)
+        negative_distances = distances
+        if self.config.expansion.points:
+            hardest = hardest_class_negatives(products, labels, self.config.expansion)
+            self.diagnostics.update(hardest.diagnostics())
+            negative_distances, negatives = hardest.values, hardest.mask
+        push = log_sum_exp_where(self.config.margin - negative_distances, negatives)
+        costs = (torch.logaddexp(push.unsqueeze(1), push) + distances).relu()
+        self._diagnose(costs, distances, positives, negative_distances, negatives)
+        return mean_where(costs.square() / 2, positives)
+
+    @torch.no_grad()
+    def _diagnose(
+        self,
+        costs: Tensor,
+        distances: Tensor,
+        positives: Tensor,
+        negative_distances: Tensor,
+        negatives: Tensor,
+    ) -> None:
+        self.diagnostics |= {
+            "active_fraction": mean_where((costs > 0).float(), positives),
+            "positive_distance": mean_where(distances, positives),
+            "negative_distance": mean_where(negative_distances, negatives),
+        }

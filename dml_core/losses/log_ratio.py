@@ -1,0 +1,82 @@
+"""Log-ratio loss."""
+
+# A = anchors, B = batch
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dml_core.config.losses import LogRatioConfig
+from dml_core.losses.base import MetricLoss, at_least_float32
+from dml_core.losses.label_distances import LabelDistances, exact_distances, label_distances
+
+_SMALLEST_DISTANCE = 1e-6
+"""Embedding distances are raised to this before the logarithm."""
+
+
+class _Ties(NamedTuple):
+    """Items of an anchor grouped by equal label distance."""
+
+    group: Tensor
+    """(A, B) each item's group."""
+    group_size: Tensor
+    """(A, B) the number of valid items in each item's group."""
+    num_valid: Tensor
+    """(A, 1) the number of valid items."""
+
+
+class LogRatioLoss(MetricLoss):
+    """Makes ratios of embedding distances equal those of label distances (Kim et al., 2019).
+
+    The mean of (log(Df_ai / Df_aj) - log(Dy_ai / Dy_aj))^2 over all triplets of an anchor a and
+    two others with 0 < Dy_ai < Dy_aj; Df and Dy are squared Euclidean distances of the embeddings
+    as they are and of the labels. Pairs with equal labels are left out and counted. Zero without
+    triplets. Embeddings that coincide keep the value finite and get no gradient from their own
+    distance, since no direction would be better than another.
+    """
+
+    uses_continuous_labels = True
+
+    def __init__(self, config: LogRatioConfig, *, num_classes: int, embedding_dim: int) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
+        """Returns the scalar loss of (B, D) embeddings and (B, L) labels."""
+        batch = at_least_float32(embeddings)
+        seen = label_distances(labels, anchors, choice=self.config.anchors)
+        self.diagnostics = {"left_out_pairs": seen.left_out_pairs}
+        distances = exact_distances(batch[seen.anchors], batch)
+        label_logs = seen.distances.masked_fill(~seen.valid, 1).log().to(batch.dtype)
+        # Twice the logarithm of a distance is that of the squared distance.
+        ratios = 2 * (distances.clamp_min(_SMALLEST_DISTANCE).log() - label_logs) * seen.valid
+        ties = _group_ties(seen)
+        others = (ties.num_valid - ties.group_size) * seen.valid
+        # Every triplet is counted from both of its ends.
+        num_triplets = others.sum() / 2
+        return _sum_of_squared_differences(ratios, ties, seen.valid) / num_triplets.clamp_min(1)
+
+
+def _group_ties(seen: LabelDistances) -> _Ties:
+    ordered, order = seen.distances.sort(dim=1)
+    starts = torch.ones_like(order)
+    starts[:, 0] = 0
+    starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    group = torch.empty_like(order).scatter_(1, order, starts.cumsum(dim=1))
+    size = torch.zeros_like(order).scatter_add_(1, group, seen.valid.long()).gather(1, group)
+    return _Ties(group, size, seen.valid.sum(dim=1, keepdim=True))
+
+
+def _sum_of_squared_differences(ratios: Tensor, ties: _Ties, valid: Tensor) -> Tensor:
+    """Returns the sum of (r_i - r_j)^2 over the pairs of different groups of each anchor.
+
+    With n items of mean m, groups of size n_g with mean m_g, it is the sum over items of
+    (n - n_g) (r_i - m_g)^2 + n (m_g - m)^2: no term is negative, so nothing cancels.
+    """
+    sums = torch.zeros_like(ratios).scatter_add(1, ties.group, ratios)
+    group_mean = sums.gather(1, ties.group) / ties.group_size.clamp_min(1)
+    mean = ratios.sum(dim=1, keepdim=True) / ties.num_valid.clamp_min(1)
+    within = (ties.num_valid - ties.group_size) * (ratios - group_mean).square()
+    between = ties.num_valid * (group_mean - mean).square()
+    return ((within + between) * valid).sum()

@@ -1,0 +1,39 @@
+"""NormSoftmax: classification with cosines as logits."""
+
+# B = batch, C = classes, D = embedding dim
+
+from torch import Tensor, nn
+
+from dml_core.config.losses import NormSoftmaxConfig
+from dml_core.losses.proxies import ProxyLoss
+from dml_core.losses.proxy_logits import ProxyLogits
+from dml_core.losses.softmax_terms import log_one_plus_exp
+
+
+class NormSoftmaxLoss(ProxyLoss):
+    """NormSoftmax (Zhai and Wu, 2019): cross-entropy over cosines divided by a temperature T.
+
+    L = mean over x of -log( e^(s(x, p_y) / T) / sum over all p of e^(s(x, p) / T) ), s the
+    cosine. Zero, with a graph, when only one proxy takes part. An image is active when its own
+    class has less than half of the probability, so that it pulls with over half of its weight.
+    """
+
+    def __init__(self, config: NormSoftmaxConfig, *, num_classes: int, embedding_dim: int) -> None:
+        super().__init__(config, num_classes=num_classes, embedding_dim=embedding_dim)
+        self.temperature = config.temperature
+
+    def initialize_proxies(self) -> None:
+        """Draws from U(-1/sqrt(D), 1/sqrt(D)), as the paper: short vectors turn fast under SGD."""
+        bound = self.proxies.shape[1] ** -0.5
+        nn.init.uniform_(self.proxies, -bound, bound)
+
+    @property
+    def logit_scale(self) -> float:
+        """The inverse temperature."""
+        return 1 / self.temperature
+
+    def reduce_logits(self, logits: ProxyLogits, targets: Tensor, *, num_proxies: int) -> Tensor:
+        """Returns the mean over images of log(1 + sum over others of e^(logit - own logit))."""
+        excess = logits.rest - logits.target
+        self.diagnostics["active_fraction"] = (excess.detach() > 0).to(excess.dtype).mean()
+        return log_one_plus_exp(excess).mean()

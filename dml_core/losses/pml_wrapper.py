@@ -1,0 +1,98 @@
+"""Losses of pytorch-metric-learning under the name `pml:<ClassName>`."""
+
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+
+from torch import Tensor, nn
+
+from dml_core.config.losses import PmlConfig
+from dml_core.config.problems import ConfigError, suggest
+from dml_core.losses.base import MetricLoss, at_least_float32
+
+PREFIX = "pml:"
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class PmlLoss(MetricLoss):
+    """Any loss class of pytorch-metric-learning, with that package's own formula and defaults.
+
+    Embeddings come in as they are: most of those losses put them on the unit sphere themselves.
+    A batch without valid pairs gives that package's zero, which backpropagates.
+    """
+
+    def __init__(self, config: PmlConfig, *, num_classes: int, embedding_dim: int) -> None:
+        super().__init__()
+        loss_class = _find_class(config.name.removeprefix(PREFIX))
+        given = {"num_classes": num_classes, "embedding_size": embedding_dim}
+        known = _constructor_arguments(loss_class)
+        problems = [
+            f"loss.options.{name} is not an argument of {config.name}.{suggest(name, known)}"
+            for name in config.options
+            if name not in known
+        ]
+        if problems:
+            raise ConfigError("loss.options", problems)
+        arguments = {name: value for name, value in given.items() if name in known}
+        self.loss = _construct(loss_class, {**arguments, **config.options}, name=config.name)
+
+    def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
+        """Returns the package's loss, computed in float32 at least."""
+        value: Tensor = self.loss(at_least_float32(embeddings), labels)
+        return value
+
+
+def _import_losses() -> ModuleType:
+    try:
+        from pytorch_metric_learning import losses
+    except ImportError as error:
+        problem = (
+            "loss.name starts with pml:, which needs the package pytorch-metric-learning, and "
+            f"that cannot be imported ({error}). Run: pip install pytorch-metric-learning"
+        )
+        raise ConfigError("loss.name", [problem]) from error
+    module: ModuleType = losses
+    return module
+
+
+def _find_class(name: str) -> type[nn.Module]:
+    module = _import_losses()
+    known = {
+        key: value
+        for key, value in vars(module).items()
+        if inspect.isclass(value) and issubclass(value, nn.Module) and key.endswith("Loss")
+    }
+    if name not in known:
+        problem = (
+            f"loss.name must be pml: and a loss class of pytorch-metric-learning. "
+            f"Got {PREFIX}{name}.{suggest(name, known)}"
+        )
+        raise ConfigError("loss.name", [problem])
+    return known[name]
+
+
+def _constructor_arguments(loss_class: type[nn.Module]) -> list[str]:
+    """Returns the names that the constructor takes, its base classes' included."""
+    names: list[str] = []
+    for base in loss_class.__mro__:
+        if base is nn.Module:
+            break
+        if "__init__" in vars(base):
+            # Classes of that package hand unknown keywords up to their bases.
+            parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
+            names += [each.name for each in parameters if each.kind in _NAMED]
+    return sorted(set(names) - {"self"})
+
+
+def _construct(
+    loss_class: Callable[..., nn.Module], arguments: dict[str, object], *, name: str
+) -> nn.Module:
+    try:
+        return loss_class(**arguments)
+    except (TypeError, ValueError, AssertionError, AttributeError) as error:
+        shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+        problem = (
+            f"{name} cannot be built from these arguments: {error}. Got {shown or 'none'}. "
+            "Change loss.options, or choose a loss whose arguments are plain values."
+        )
+        raise ConfigError("loss.options", [problem]) from error

@@ -1,0 +1,53 @@
+"""Proxy-Anchor: each proxy gathers its images and pushes the others."""
+
+# B = batch, C = classes, D = embedding dim, K = proxies that take part
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from dml_core.config.losses import ProxyAnchorConfig
+from dml_core.losses.proxies import ProxyLoss
+from dml_core.losses.proxy_logits import ProxyLogits
+from dml_core.losses.softmax_terms import grouped_log_one_plus_sum_exp, log_one_plus_exp
+
+
+class ProxyAnchorLoss(ProxyLoss):
+    """Proxy-Anchor (Kim et al., 2020).
+
+    L = 1/|P+| sum over p in P+ of log(1 + sum over x of p's class of e^(-a (s(x, p) - d)))
+      + 1/|P|  sum over p in P  of log(1 + sum over the other x of e^(a (s(x, p) + d))),
+    s the cosine, a = alpha, d = delta, P the proxies that take part, P+ those with an image in
+    the batch. A proxy without images of a kind adds 0 to that sum.
+
+    A proxy is active when one of its two sums of exponentials is above 1, so that it pulls or
+    pushes with more than half of its weight.
+    """
+
+    sum_over = "images"
+
+    def __init__(self, config: ProxyAnchorConfig, *, num_classes: int, embedding_dim: int) -> None:
+        super().__init__(config, num_classes=num_classes, embedding_dim=embedding_dim)
+        self.alpha = config.alpha
+        self.delta = config.delta
+
+    def initialize_proxies(self) -> None:
+        """Draws from N(0, 2/C) (Kaiming, fan out), as the paper's code does."""
+        nn.init.kaiming_normal_(self.proxies, mode="fan_out")
+
+    @property
+    def logit_scale(self) -> float:
+        """Alpha."""
+        return self.alpha
+
+    def reduce_logits(self, logits: ProxyLogits, targets: Tensor, *, num_proxies: int) -> Tensor:
+        """Returns the mean pull over the batch's proxies plus the mean push over all."""
+        margin = self.alpha * self.delta
+        pull = grouped_log_one_plus_sum_exp(margin - logits.target, targets, num_groups=num_proxies)
+        push_exponent = logits.rest + margin
+        push = log_one_plus_exp(push_exponent)
+        is_present = torch.zeros_like(push, dtype=torch.bool).index_fill(0, targets, True)
+        is_active = (pull.detach() > math.log(2)) | (push_exponent.detach() > 0)
+        self.diagnostics["active_fraction"] = is_active.to(push.dtype).mean()
+        return pull.sum() / is_present.sum() + push.sum() / num_proxies

@@ -1,0 +1,43 @@
+"""Proxy-NCA: neighbourhood components over proxies."""
+
+# B = batch, C = classes, D = embedding dim
+
+from torch import Tensor, nn
+
+from dml_core.config.losses import ProxyNcaConfig
+from dml_core.losses.proxies import ProxyLoss
+from dml_core.losses.proxy_logits import ProxyLogits
+from dml_core.losses.softmax_terms import log_one_plus_exp
+
+
+class ProxyNcaLoss(ProxyLoss):
+    """Proxy-NCA (Movshovitz-Attias et al., 2017) on the unit sphere.
+
+    L = mean over x of -log( e^(-a |x - p_y|^2) / sum over p in Z of e^(-a |x - p|^2) ), a the
+    scale. Z is the proxies of the other classes (the paper's formula, which can be negative),
+    or all proxies with `target_in_denominator`. Zero, with a graph, when only one proxy takes
+    part. An image is active when the other proxies together weigh more than its own.
+    """
+
+    def __init__(self, config: ProxyNcaConfig, *, num_classes: int, embedding_dim: int) -> None:
+        super().__init__(config, num_classes=num_classes, embedding_dim=embedding_dim)
+        self.scale = config.scale
+        self.target_in_denominator = config.target_in_denominator
+
+    def initialize_proxies(self) -> None:
+        """Draws from N(0, 1), as public code does."""
+        nn.init.normal_(self.proxies)
+
+    @property
+    def logit_scale(self) -> float:
+        """Twice the scale: -a |x - p|^2 = 2 a cos(x, p) - 2 a, and the constant cancels out."""
+        return 2 * self.scale
+
+    def reduce_logits(self, logits: ProxyLogits, targets: Tensor, *, num_proxies: int) -> Tensor:
+        """Returns the mean over images of the log of the others' weight by their own's."""
+        excess = logits.rest - logits.target
+        self.diagnostics["active_fraction"] = (excess.detach() > 0).to(excess.dtype).mean()
+        if self.target_in_denominator:
+            return log_one_plus_exp(excess).mean()
+        # Without another class there is nothing below the line and nothing to learn.
+        return excess.mean() if num_proxies > 1 else 0 * logits.target.sum()

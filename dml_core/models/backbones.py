@@ -1,0 +1,162 @@
+"""Makes a trunk by name: the small convnet, or one of torchvision or timm."""
+
+import difflib
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from torch import Tensor, nn
+
+from dml_core.models.convnet import build_convnet
+from dml_core.models.pixel_scaling import PIXEL_STATISTICS, PixelStatistics
+from dml_core.models.problems import ModelError
+from dml_core.models.stages import Stages, find_stages
+from dml_core.models.weights import load_weights
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """A trunk with its weights, before it is known which of its stages learn."""
+
+    name: str
+    """The value of model.backbone."""
+    stages: Stages
+    """One after the other they compute the features; a single one where they are unknown."""
+    in_channels: int
+    """Channels of the scaled image that the first stage takes."""
+    statistics: PixelStatistics
+    """How pixels are scaled where the configuration leaves that to the trunk."""
+
+
+class TimmFeatures(nn.Module):
+    """A timm model whose stages are unknown: its feature map, or what it pools by itself."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns (B, F, H, W) where the model has such a map, else (B, F)."""
+        features: Tensor = self.model.forward_features(images)
+        # Transformers give tokens (B, N, F) or maps (B, H, W, F), which timm knows how to pool.
+        if features.ndim == 4 and features.shape[1] == self.model.num_features:
+            return features
+        pooled: Tensor = self.model.forward_head(features)
+        return pooled
+
+
+def build_backbone(
+    name: str, *, weights: str, width: int, in_channels: int, input_size_px: int
+) -> Backbone:
+    """Returns the trunk that a configuration names, without its classifier.
+
+    Args:
+        name: convnet, torchvision:<name> or timm:<name>.
+        weights: none, imagenet, package:efficientnet_lite0 or a file's path.
+        width: channels of the convnet's first stage.
+        in_channels: channels of the images; the convnet takes them as they are.
+        input_size_px: side of the images, for trunks that are built for one size.
+    """
+    library, _, architecture = name.partition(":")
+    if library == "convnet":
+        model, backbone = _build_convnet(weights, width=width, in_channels=in_channels)
+    elif library == "torchvision":
+        model, backbone = _build_torchvision(architecture, weights, input_size_px)
+    else:
+        model, backbone = _build_timm(architecture, weights, input_size_px)
+    if weights not in ("none", "imagenet"):
+        load_weights(model, backbone.stages, weights, backbone=name)
+    return backbone
+
+
+def _build_convnet(weights: str, *, width: int, in_channels: int) -> tuple[nn.Module, Backbone]:
+    if weights == "imagenet":
+        raise ModelError(
+            "model.weights=imagenet needs a backbone of torchvision or timm, because nobody "
+            "publishes weights of the convnet. Got model.backbone=convnet. "
+            "Set model.weights to none or to a file."
+        )
+    model = build_convnet(in_channels=in_channels, width=width)
+    stages = dict(model.named_children())
+    return model, Backbone("convnet", stages, in_channels, PIXEL_STATISTICS["half"])
+
+
+def _build_torchvision(name: str, weights: str, size_px: int) -> tuple[nn.Module, Backbone]:
+    import torchvision.models as library
+
+    full_name = f"torchvision:{name}"
+    _check_is_known(full_name, name, library.list_models(module=library))
+    is_inception = name in ("googlenet", "inception_v3")
+    knobs: dict[str, Any] = {}
+    if weights == "imagenet":
+        knobs["weights"] = "DEFAULT"
+    elif is_inception:
+        knobs = {"aux_logits": False, "init_weights": True}
+    if name.startswith("vit_") and weights != "imagenet":
+        knobs["image_size"] = size_px
+    model = _create(full_name, weights, library.get_model, name, **knobs)
+    # Theirs turns ImageNet's scaling into -1..1 inside; here the pixels are scaled so at once.
+    scaling = "half" if is_inception else "imagenet"
+    stages = find_stages(model)
+    if stages is None:
+        model.heads = nn.Identity()
+        stages = {"model": model}
+    return model, Backbone(full_name, stages, 3, PIXEL_STATISTICS[scaling])
+
+
+def _build_timm(name: str, weights: str, size_px: int) -> tuple[nn.Module, Backbone]:
+    import timm
+
+    full_name = f"timm:{name}"
+    architecture = name.partition(".")[0]
+    _check_is_known(full_name, architecture, timm.list_models())
+    if name != architecture:
+        _check_is_known(full_name, name, timm.list_pretrained(f"{architecture}.*"))
+    knobs: dict[str, Any] = {"pretrained": weights == "imagenet", "num_classes": 0}
+    # Transformers hold one position code a patch, so their image size is fixed when built.
+    published = timm.get_pretrained_cfg(name)
+    if published is not None and published.fixed_input_size:
+        knobs["img_size"] = size_px
+    model = _create(full_name, weights, timm.create_model, name, **knobs)
+    settings = model.pretrained_cfg
+    statistics = PixelStatistics.from_fractions(tuple(settings["mean"]), tuple(settings["std"]))
+    stages = find_stages(model) or {"model": TimmFeatures(model)}
+    return model, Backbone(full_name, stages, 3, statistics)
+
+
+def _create(full_name: str, weights: str, create: Any, name: str, **knobs: Any) -> Any:
+    try:
+        with warnings.catch_warnings():
+            # What they warn of (old names, slow initial weights) is not for our users to change.
+            warnings.simplefilter("ignore")
+            return create(name, **knobs)
+    except Exception as error:
+        _refuse(full_name, weights, error)
+
+
+def _refuse(full_name: str, weights: str, error: Exception) -> NoReturn:
+    reason = f"{type(error).__name__}: {error}"[:300]
+    if weights == "imagenet":
+        raise ModelError(
+            f"model.weights=imagenet lets the library fetch the weights of {full_name}, and that "
+            f"failed ({reason}). Check the network and that such weights exist, or fetch the file "
+            "elsewhere and set model.weights to its path."
+        ) from error
+    raise ModelError(
+        f"model.backbone={full_name} cannot be built ({reason}). "
+        "Check augmentation.input_size_px, or choose another backbone."
+    ) from error
+
+
+def _check_is_known(full_name: str, name: str, known: Iterable[str]) -> None:
+    names = list(known)
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, n=5, cutoff=0.4)
+    hint = f"Near names: {', '.join(near)}. " if near else ""
+    library = full_name.partition(":")[0]
+    raise ModelError(
+        f"model.backbone must name an image classifier of {library}, because it becomes the trunk. "
+        f"Got {full_name}. {hint}List them all with {library}'s list_models()."
+    )

@@ -1,0 +1,142 @@
+"""Sees a trunk as an ordered list of named stages, so that the first ones can stand still."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+
+from torch import nn
+
+from dml_core.config.problems import suggest
+from dml_core.models.problems import ModelError
+
+Stages = dict[str, nn.Module]
+
+# One recipe a class. `a` is a child; `a.*` and `*` are all children of a or of the model, in
+# order; `name=a+b` is one stage of several children; `+a` joins a to the stage before it.
+_RECIPES: dict[str, tuple[str, ...]] = {
+    "torchvision.models.resnet.ResNet": (
+        "stem=conv1+bn1+relu+maxpool",
+        *("layer1", "layer2", "layer3", "layer4"),
+    ),
+    "torchvision.models.googlenet.GoogLeNet": ("*",),
+    "torchvision.models.inception.Inception3": ("*",),
+    "torchvision.models.alexnet.AlexNet": ("features.*",),
+    "torchvision.models.squeezenet.SqueezeNet": ("features.*",),
+    "torchvision.models.vgg.VGG": ("features.*",),
+    "torchvision.models.mobilenetv2.MobileNetV2": ("features.*",),
+    "torchvision.models.mobilenetv3.MobileNetV3": ("features.*",),
+    "torchvision.models.efficientnet.EfficientNet": ("features.*",),
+    "torchvision.models.convnext.ConvNeXt": ("features.*",),
+    "torchvision.models.densenet.DenseNet": ("features.*", "+relu"),
+    "torchvision.models.mnasnet.MNASNet": ("layers.*",),
+    "torchvision.models.swin_transformer.SwinTransformer": ("features.*", "norm=norm+permute"),
+    "torchvision.models.shufflenetv2.ShuffleNetV2": (
+        "stem=conv1+maxpool",
+        *("stage2", "stage3", "stage4", "conv5"),
+    ),
+    "torchvision.models.regnet.RegNet": ("stem", "trunk_output.*"),
+    "torchvision.models.maxvit.MaxVit": ("stem", "blocks.*"),
+    "timm.models.resnet.ResNet": (
+        "stem=conv1+bn1+act1+maxpool",
+        *("layer1", "layer2", "layer3", "layer4"),
+    ),
+    "timm.models.efficientnet.EfficientNet": (
+        "stem=conv_stem+bn1",
+        "blocks.*",
+        "head=conv_head+bn2",
+    ),
+    "timm.models.mobilenetv3.MobileNetV3": ("stem=conv_stem+bn1", "blocks.*"),
+    "timm.models.convnext.ConvNeXt": ("stem", "stages.*", "+norm_pre"),
+    "timm.models.regnet.RegNet": ("stem", "s1", "s2", "s3", "s4", "+final_conv"),
+    "timm.models.inception_v3.InceptionV3": ("*",),
+    "timm.models.densenet.DenseNet": ("features.*",),
+    "timm.models.vgg.VGG": ("features.*",),
+}
+
+# Children that `*` leaves out, since they come after the feature map.
+_AFTER_THE_TRUNK = frozenset(
+    {"avgpool", "dropout", "fc", "global_pool", "head_drop", "aux1", "aux2", "AuxLogits"}
+)
+
+
+def find_stages(model: nn.Module) -> Stages | None:
+    """Returns the stages of a model by name, in order, or None for a class that has no recipe.
+
+    One after the other they compute the feature map (B, F, H, W) before pooling and classifier.
+    """
+    # By exact class: a subclass may compute its features in another way.
+    recipe = _RECIPES.get(f"{type(model).__module__}.{type(model).__name__}")
+    if recipe is None:
+        return None
+    stages: Stages = {}
+    for step in recipe:
+        if step.startswith("+"):
+            _join_to_last(stages, model, step[1:])
+        else:
+            stages.update(_expand(model, step))
+    return stages
+
+
+def as_sequential(stages: Mapping[str, nn.Module]) -> nn.Sequential:
+    """Returns the stages as one module; a dot in a name becomes an underscore."""
+    return nn.Sequential(OrderedDict((_member(name), stage) for name, stage in stages.items()))
+
+
+def cut_stages(stages: Stages, train: str, *, backbone: str) -> tuple[Stages, Stages]:
+    """Returns the stages that stand still and those that learn.
+
+    Args:
+        stages: all stages by name, in order.
+        train: the value of trunk.train: all, none or from:<stage>.
+        backbone: the value of model.backbone, for messages.
+
+    Raises:
+        ModelError: where train names a stage that the trunk has not.
+    """
+    if train in ("all", "none"):
+        return ({}, stages) if train == "all" else (stages, {})
+    names = list(stages)
+    first = _find_first_stage(names, train.removeprefix("from:"), backbone=backbone)
+    frozen = {name: stages[name] for name in names[:first]}
+    return frozen, {name: stages[name] for name in names[first:]}
+
+
+def _find_first_stage(names: list[str], wanted: str, *, backbone: str) -> int:
+    if len(names) < 2:
+        raise ModelError(
+            f"trunk.train=from:{wanted} needs a trunk with known stages, because it is cut between "
+            f"two of them. The stages of model.backbone={backbone} are unknown. "
+            "Set trunk.train to all or none, or choose another backbone."
+        )
+    if wanted not in names:
+        raise ModelError(
+            f"trunk.train must name a stage of model.backbone={backbone}, because the stages "
+            f"before it stand still. Got from:{wanted}.{suggest(wanted, names)} "
+            f"Its stages are {', '.join(names)}."
+        )
+    return names.index(wanted)
+
+
+def _expand(model: nn.Module, step: str) -> Iterator[tuple[str, nn.Module]]:
+    name, equals, paths = step.partition("=")
+    if equals:
+        yield name, as_sequential({path: model.get_submodule(path) for path in paths.split("+")})
+    elif step.endswith("*"):
+        parent = step.removesuffix("*")
+        for child, module in model.get_submodule(parent.removesuffix(".")).named_children():
+            if child not in _AFTER_THE_TRUNK:
+                yield f"{parent}{child}", module
+    else:
+        yield step, model.get_submodule(step)
+
+
+def _join_to_last(stages: Stages, model: nn.Module, name: str) -> None:
+    # Torchvision's densenet applies its last ReLU as a function, so there is no such child.
+    module = nn.ReLU(inplace=True) if name == "relu" else model.get_submodule(name)
+    if isinstance(module, nn.Identity):
+        return
+    last = next(reversed(stages))
+    stages[last] = as_sequential({"stage": stages[last], name: module})
+
+
+def _member(name: str) -> str:
+    return name.replace(".", "_")

@@ -1,0 +1,61 @@
+"""Groups around an anchor: its nearest by continuous label, the rest drawn uniformly."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dml_core.config.sampler import DenseSamplerConfig
+from dml_core.samplers.batch import Batch, BatchSampler
+from dml_core.seeding import numpy_stream
+
+
+class DenseSampler(BatchSampler):
+    """Batches of `anchors_per_batch` groups; a group is anchor, nearest, others, in this order."""
+
+    def __init__(self, *, continuous: np.ndarray, config: DenseSamplerConfig, seed: int) -> None:
+        super().__init__(seed=seed)
+        if len(continuous) < config.batch_size:
+            raise ValueError(
+                f"sampler.batch_size must be at most the number of training images. "
+                f"Got {config.batch_size} and {len(continuous)} images. Lower sampler.batch_size."
+            )
+        self.continuous = continuous
+        self.config = config
+        self.group_size = config.batch_size // config.anchors_per_batch
+
+    def __len__(self) -> int:
+        images_a_batch = (
+            self.config.anchors_per_batch
+            if self.config.epoch == "anchors"
+            else self.config.batch_size
+        )
+        return len(self.continuous) // images_a_batch
+
+    def _draw_epoch(self, epoch: int) -> Iterator[Batch]:
+        stream = numpy_stream(self.seed, "batches", epoch=epoch)
+        order = stream.permutation(len(self.continuous))
+        count = self.config.anchors_per_batch
+        positions = np.arange(count) * self.group_size
+        for number in range(len(self)):
+            anchors = order[number * count : (number + 1) * count]
+            yield Batch(self._draw_groups(anchors, stream), anchors=positions)
+
+    def _draw_groups(self, anchors: np.ndarray, stream: np.random.Generator) -> np.ndarray:
+        taken = np.zeros(len(self.continuous), dtype=bool)
+        groups = [np.append(anchor, self._nearest(int(anchor))) for anchor in anchors]
+        taken[np.concatenate(groups)] = True
+        # The uniform rest repeats no image of the batch, so that no pair has distance zero twice.
+        free = stream.permutation(np.flatnonzero(~taken))
+        count = self.group_size - self.config.nearest - 1
+        if len(free) < count * len(groups):
+            free = stream.permutation(len(self.continuous))
+        rest = free[: count * len(groups)].reshape(len(groups), count)
+        return np.concatenate([np.append(g, r) for g, r in zip(groups, rest, strict=True)])
+
+    def _nearest(self, anchor: int) -> np.ndarray:
+        """Returns the images nearest to the anchor by label, nearest first, without itself."""
+        distances = ((self.continuous - self.continuous[anchor]) ** 2).sum(axis=1)
+        distances[anchor] = np.inf
+        count = self.config.nearest
+        nearest = np.argpartition(distances, max(count - 1, 0))[:count]
+        return nearest[np.argsort(distances[nearest], kind="stable")]

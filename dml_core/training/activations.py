@@ -1,0 +1,152 @@
+"""Caches what the frozen part of a trunk makes of each image, by content, for all trials."""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dml_core.config import TrialConfig
+from dml_core.data.inputs import ImageInputs, Inputs
+from dml_core.data.prepared import DevelopmentData
+from dml_core.models.embedding_model import EmbeddingModel
+from dml_core.seeding import numpy_stream
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class TrialInputs:
+    """Where a trial's training and validation inputs come from."""
+
+    train: Inputs
+    validation: Inputs
+    are_activations: bool
+
+
+class ActivationInputs:
+    """Inputs as float32 activations, read from half-precision memory maps of one or more views."""
+
+    def __init__(self, views: list[np.ndarray]) -> None:
+        self.views = views
+
+    def __len__(self) -> int:
+        return len(self.views[0])
+
+    def augmented(self, indices: np.ndarray, stream: np.random.Generator) -> Tensor:
+        """Returns each image in a view drawn at random."""
+        if len(self.views) == 1:
+            return self.plain(indices)
+        chosen = stream.integers(len(self.views), size=len(indices))
+        rows = np.stack([self.views[v][i] for v, i in zip(chosen, indices, strict=True)])
+        return torch.from_numpy(rows.astype(np.float32))
+
+    def plain(self, indices: np.ndarray) -> Tensor:
+        """Returns each image in the plain view."""
+        return torch.from_numpy(self.views[0][indices].astype(np.float32))
+
+
+def make_inputs(
+    model: EmbeddingModel, data: DevelopmentData, config: TrialConfig, *, device: torch.device
+) -> TrialInputs:
+    """Returns pixel inputs, or cached activations where a part of the trunk is frozen."""
+    train, validation = (
+        ImageInputs(images, size_px=config.input_size_px, config=config.augmentation)
+        for images in (data.train, data.validation)
+    )
+    if not (config.trunk.cache and model.has_frozen_stages):
+        return TrialInputs(train, validation, are_activations=False)
+    folder = config.data.prepared_path.parent / ".activations" / config.data.folder_name
+    key = _model_key(model, config, data.info.content_hash)
+    views = [
+        _load_view(model, train, config, folder / f"{key}-{_set_key(data.train.paths)}", view, device)
+        for view in range(config.trunk.cache_views)
+    ]
+    plain = _load_view(
+        model, validation, config, folder / f"{key}-{_set_key(data.validation.paths)}", 0, device
+    )
+    return TrialInputs(ActivationInputs(views), ActivationInputs([plain]), are_activations=True)
+
+
+def _model_key(model: EmbeddingModel, config: TrialConfig, content_hash: str) -> str:
+    """Returns a hash of all that the activations depend on but the choice of images."""
+    hasher = hashlib.sha256()
+    for name, tensor in model.frozen_state().items():
+        hasher.update(name.encode())
+        hasher.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    facts = {
+        "format": _FORMAT,
+        "data": content_hash,
+        "backbone": config.model.backbone,
+        "pixel_scaling": config.model.pixel_scaling,
+        "pooling": config.model.pooling,
+        "weights": config.model.weights,
+        "cut": config.trunk.train,
+        "size": config.input_size_px,
+        "augmentation": config.augmentation.model_dump(mode="json"),
+    }
+    hasher.update(json.dumps(facts, sort_keys=True).encode())
+    return hasher.hexdigest()[:20]
+
+
+def _set_key(paths: list[str]) -> str:
+    return hashlib.sha256("\n".join(paths).encode()).hexdigest()[:12]
+
+
+def _load_view(
+    model: EmbeddingModel,
+    inputs: ImageInputs,
+    config: TrialConfig,
+    folder: Path,
+    view: int,
+    device: torch.device,
+) -> np.ndarray:
+    """Returns a view's activations, memory-mapped; computes them where nobody did before."""
+    path = folder / f"view_{view}.npy"
+    with _locked(folder):
+        if not path.exists():
+            _compute_view(model, inputs, config, path, view=view, device=device)
+    return np.load(path, mmap_mode="r")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lets one process of the machine compute while the others wait for its result."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _compute_view(
+    model: EmbeddingModel,
+    inputs: ImageInputs,
+    config: TrialConfig,
+    path: Path,
+    *,
+    view: int,
+    device: torch.device,
+) -> None:
+    """Writes the activations of all images; view 0 is plain, the others are augmented."""
+    temporary = path.with_suffix(".partial")
+    written = None
+    for start in range(0, len(inputs), config.evaluation.batch_size):
+        indices = np.arange(start, min(start + config.evaluation.batch_size, len(inputs)))
+        # A stream for the view and block, not for the trial's seed: trials share the cache.
+        stream = numpy_stream(0, f"cached view {view}", step=start)
+        batch = inputs.augmented(indices, stream) if view else inputs.plain(indices)
+        rows = model.frozen_activations(batch.to(device)).half().cpu().numpy()
+        if written is None:
+            shape = (len(inputs), *rows.shape[1:])
+            written = np.lib.format.open_memmap(temporary, mode="w+", dtype=rows.dtype, shape=shape)
+        written[indices] = rows
+    assert written is not None
+    written.flush()
+    os.replace(temporary, path)

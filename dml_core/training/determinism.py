@@ -1,0 +1,51 @@
+"""Holds threads and the global random state still, so that bits depend on the seed alone."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import faiss
+import torch
+
+from dml_core.seeding import stream_seed
+
+
+@contextmanager
+def limited_threads(count: int) -> Iterator[None]:
+    """Runs torch and faiss with `count` threads, and puts the former numbers back."""
+    torch_threads, faiss_threads = torch.get_num_threads(), faiss.omp_get_max_threads()
+    torch.set_num_threads(count)
+    faiss.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(torch_threads)
+        faiss.omp_set_num_threads(faiss_threads)
+
+
+@contextmanager
+def seeded_torch(seed: int, purpose: str, *, epoch: int = 0) -> Iterator[None]:
+    """Seeds torch's global generators from a named stream, and puts their state back after.
+
+    For what draws from the global state and takes no generator: weight initialisation, dropout.
+    """
+    devices = list(range(torch.cuda.device_count()))
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(stream_seed(seed, purpose, epoch=epoch))
+        yield
+
+
+def choose_device(name: str) -> torch.device:
+    """Returns the device that `training.device` names.
+
+    Raises:
+        ValueError: when it names a GPU and there is none.
+    """
+    has_gpu = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda" if has_gpu else "cpu")
+    if name.startswith("cuda") and not has_gpu:
+        raise ValueError(
+            f"training.device={name} needs a CUDA GPU, and torch finds none. "
+            "Set training.device to auto or cpu."
+        )
+    return torch.device(name)

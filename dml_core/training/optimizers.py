@@ -1,0 +1,53 @@
+"""Builds the optimiser: one parameter group each for trunk, head and proxies."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from dml_core.config.optimizer import AdamWConfig, OptimizerConfig, SgdConfig
+
+
+def build_optimizer(
+    config: OptimizerConfig, *, parts: dict[str, Iterable[nn.Parameter]], device: torch.device
+) -> Optimizer:
+    """Returns the optimiser; each part's group has its own base learning rate.
+
+    Args:
+        config: the optimiser's knobs.
+        parts: parameters under "trunk", "head" and "proxies"; empty parts get no group.
+        device: where the parameters are.
+    """
+    factors = {
+        "trunk": config.trunk_factor,
+        "head": config.head_factor,
+        "proxies": config.proxy_factor,
+    }
+    groups = []
+    for part, parameters in parts.items():
+        rate = config.learning_rate * factors[part]
+        if chosen := list(parameters):
+            groups.append({"params": chosen, "lr": rate, "base_lr": rate, "part": part})
+    # One kernel for all parameters: a tenth of the time of one call each, on small networks.
+    fused = device.type in ("cpu", "cuda")
+    if isinstance(config, AdamWConfig):
+        betas = (config.beta1, config.beta2)
+        return torch.optim.AdamW(
+            groups, betas=betas, weight_decay=config.weight_decay, fused=fused
+        )
+    assert isinstance(config, SgdConfig)
+    return torch.optim.SGD(
+        groups, momentum=config.momentum, weight_decay=config.weight_decay, fused=fused
+    )
+
+
+def set_learning_rates(optimizer: Optimizer, factor: float) -> None:
+    """Sets every group's learning rate to its base times the factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["base_lr"] * factor
+
+
+def get_learning_rates(optimizer: Optimizer) -> dict[str, float]:
+    """Returns the present learning rate of each part."""
+    return {group["part"]: float(group["lr"]) for group in optimizer.param_groups}

@@ -1,0 +1,60 @@
+"""What a trial tells of itself: after each epoch, and at its end."""
+
+import resource
+import sys
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """One epoch in numbers."""
+
+    epoch: int
+    """Finished epochs, this one included."""
+    num_epochs: int
+    train_loss: float
+    active_fraction: float | None
+    """Mean share of the loss's terms that were active; None where the loss does not tell."""
+    diagnostics: dict[str, float] = field(default_factory=dict)
+    """Means over the epoch of the loss's other scalar diagnostics."""
+    learning_rates: dict[str, float] = field(default_factory=dict)
+    """By part, as they were in the last step."""
+    images_per_second: float = 0.0
+    """Training images, validation not counted."""
+    train_seconds: float = 0.0
+    peak_memory_mib: float = 0.0
+    """Of the process on the CPU, of the device's allocator on a GPU."""
+    validation: dict[str, float] = field(default_factory=dict)
+    """Validation metrics; empty in epochs without validation."""
+
+
+Outcome = Literal["finished", "stopped", "diverged", "collapsed"]
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """How a trial ended."""
+
+    outcome: Outcome
+    """finished; stopped by the callback; diverged (NaN or infinity); collapsed (all alike)."""
+    reason: str
+    """For a trial that did not finish: what happened, where, and what is left."""
+    epoch: int
+    """Finished epochs."""
+    step: int | None
+    """Step within the next epoch at which it diverged."""
+    best_epoch: int
+    best_score: float
+    reports: list[EpochReport]
+
+
+def measure_peak_memory_mib(device: torch.device) -> float:
+    """Returns the most memory used so far, in MiB."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device)) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Linux counts in KiB, macOS in bytes.
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

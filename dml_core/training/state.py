@@ -1,0 +1,157 @@
+"""The moving parts of a running trial: built from a configuration, restored from a checkpoint."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from dml_core.config import TrialConfig
+from dml_core.config.loading import to_flat_dict
+from dml_core.data.inputs import Inputs
+from dml_core.data.prepared import DevelopmentData
+from dml_core.data.targets import Targets, make_targets
+from dml_core.losses.base import MetricLoss
+from dml_core.losses.registry import build_loss_from_config
+from dml_core.models.embedding_model import EmbeddingModel, build_model
+from dml_core.samplers import BatchSampler, build_sampler
+from dml_core.training.activations import make_inputs
+from dml_core.training.checkpoint import Checkpoint
+from dml_core.training.determinism import choose_device, seeded_torch
+from dml_core.training.optimizers import build_optimizer
+
+# Keys that may differ on resume: they say where and with how many hands, never what.
+_FREE_KEYS = {"training.device", "training.loader_workers", "data.prepared_root", "data.raw"}
+
+
+@dataclass
+class TrialState:
+    """What training moves, and what it reads."""
+
+    config: TrialConfig
+    device: torch.device
+    model: EmbeddingModel
+    network: Callable[[Tensor], Tensor]
+    """The model from the kind of inputs that this trial reads: pixels, or cached activations."""
+    loss: MetricLoss
+    optimizer: Optimizer
+    sampler: BatchSampler
+    targets: Targets
+    train_inputs: Inputs
+    validation_inputs: Inputs
+    in_channels: int
+    data_hash: str
+    split_hash: str
+    epoch: int = 0
+    best_epoch: int = 0
+    best_score: float = float("-inf")
+    best_model: dict[str, Any] | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the whole training."""
+        return len(self.sampler) * self.config.training.epochs
+
+
+def build_state(config: TrialConfig, data: DevelopmentData) -> TrialState:
+    """Returns a trial before its first step."""
+    device = choose_device(config.training.device)
+    targets = make_targets(data.train, config)
+    sampler = build_sampler(
+        config.sampler, labels=targets.classes, continuous=targets.continuous, seed=config.seed
+    )
+    model, loss = _build_modules(config, data, num_classes=targets.num_classes, device=device)
+    inputs = make_inputs(model, data, config, device=device)
+    network: Callable[[Tensor], Tensor] = model.forward_from if inputs.are_activations else model
+    if config.training.compile:
+        network = torch.compile(network)
+    return TrialState(
+        config=config,
+        device=device,
+        model=model,
+        network=network,
+        loss=loss,
+        optimizer=build_trial_optimizer(config, model=model, loss=loss, device=device),
+        sampler=sampler,
+        targets=targets,
+        train_inputs=inputs.train,
+        validation_inputs=inputs.validation,
+        in_channels=data.info.channels,
+        data_hash=data.info.content_hash,
+        split_hash=data.info.split_hash,
+    )
+
+
+def _build_modules(
+    config: TrialConfig, data: DevelopmentData, *, num_classes: int, device: torch.device
+) -> tuple[EmbeddingModel, MetricLoss]:
+    with seeded_torch(config.seed, "model"):
+        model = build_model(config, in_channels=data.info.channels)
+    with seeded_torch(config.seed, "initial proxies"):
+        loss = build_loss_from_config(
+            config.loss, num_classes=num_classes, embedding_dim=config.model.embedding_dim
+        )
+    layout = torch.channels_last if config.training.channels_last else torch.contiguous_format
+    return model.to(device, memory_format=layout), loss.to(device)
+
+
+def build_trial_optimizer(
+    config: TrialConfig, *, model: EmbeddingModel, loss: nn.Module, device: torch.device
+) -> Optimizer:
+    """Returns a fresh optimiser over trunk, head and proxies."""
+    parts = {**model.parameter_groups(), "proxies": list(loss.parameters())}
+    return build_optimizer(config.optimizer, parts=parts, device=device)
+
+
+def take_checkpoint(state: TrialState) -> Checkpoint:
+    """Returns the trial's state after an epoch; its tensors still belong to the trial."""
+    return Checkpoint(
+        config=state.config,
+        epoch=state.epoch,
+        model=state.model.state_dict(),
+        loss=state.loss.state_dict(),
+        optimizer=state.optimizer.state_dict(),
+        best_epoch=state.best_epoch,
+        best_score=state.best_score,
+        best_model=state.best_model or {},
+        in_channels=state.in_channels,
+        num_classes=state.targets.num_classes,
+        label_scale=tuple(float(scale) for scale in state.targets.label_scale),
+        data_hash=state.data_hash,
+        split_hash=state.split_hash,
+    )
+
+
+def restore_state(state: TrialState, checkpoint: Checkpoint) -> None:
+    """Puts a checkpoint's content into a freshly built trial.
+
+    Raises:
+        ValueError: when the checkpoint is of another configuration or other data.
+    """
+    _check_same_trial(state, checkpoint)
+    state.model.load_state_dict(checkpoint.model)
+    state.loss.load_state_dict(checkpoint.loss)
+    state.optimizer.load_state_dict(checkpoint.optimizer)
+    state.epoch = checkpoint.epoch
+    state.best_epoch = checkpoint.best_epoch
+    state.best_score = checkpoint.best_score
+    state.best_model = checkpoint.best_model or None
+
+
+def _check_same_trial(state: TrialState, checkpoint: Checkpoint) -> None:
+    now, then = to_flat_dict(state.config), to_flat_dict(checkpoint.config)
+    differing = [
+        f"{key}: {then.get(key)!r} then, {now.get(key)!r} now"
+        for key in sorted(now.keys() | then.keys())
+        if now.get(key) != then.get(key) and key not in _FREE_KEYS
+    ]
+    if (state.data_hash, state.split_hash) != (checkpoint.data_hash, checkpoint.split_hash):
+        differing.append("the prepared data or their split have another hash")
+    if differing:
+        listed = "".join(f"\n  - {line}" for line in differing)
+        raise ValueError(
+            "a trial resumes only with the configuration and data that it started with. "
+            f"Different are:{listed}\nStart afresh with another output folder, or set these back."
+        )

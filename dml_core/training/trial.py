@@ -1,0 +1,176 @@
+"""Runs one training from the first epoch to the last, knowing nothing of its surroundings."""
+
+import numpy as np
+
+from dml_core.config import TrialConfig
+from dml_core.data.prepared import DevelopmentData
+from dml_core.evaluation.embed import embed, measure_spread
+from dml_core.evaluation.evaluate import evaluate_embeddings
+from dml_core.training.callbacks import EpochCallback
+from dml_core.training.checkpoint import Checkpoint
+from dml_core.training.determinism import limited_threads
+from dml_core.training.epoch import EpochNumbers, train_epoch
+from dml_core.training.optimizers import get_learning_rates
+from dml_core.training.report import EpochReport, Outcome, TrialResult, measure_peak_memory_mib
+from dml_core.training.state import (
+    TrialState,
+    build_state,
+    build_trial_optimizer,
+    restore_state,
+    take_checkpoint,
+)
+
+
+def run_trial(
+    config: TrialConfig,
+    data: DevelopmentData,
+    *,
+    on_epoch_end: EpochCallback,
+    resume_from: Checkpoint | None = None,
+) -> TrialResult:
+    """Trains one model and returns how that ended.
+
+    Args:
+        config: everything the trial is made of.
+        data: training and validation images; the test images are not within reach.
+        on_epoch_end: gets the report and the state after each epoch; False stops the trial.
+        resume_from: the state to go on from; the result has the same bits as without a stop.
+
+    Returns:
+        The outcome. A loss that is not finite and embeddings that are all alike end the trial
+        with that outcome; they do not raise.
+    """
+    with limited_threads(config.training.cpu_threads):
+        state = build_state(config, data)
+        if resume_from is not None:
+            restore_state(state, resume_from)
+        return _train(state, data, on_epoch_end)
+
+
+def _train(state: TrialState, data: DevelopmentData, on_epoch_end: EpochCallback) -> TrialResult:
+    config, reports = state.config, list[EpochReport]()
+    while state.epoch < config.training.epochs:
+        if state.epoch == config.training.warmup_epochs > 0:
+            _end_warmup(state)
+        numbers = train_epoch(state)
+        if numbers.diverged_at is not None:
+            return _end(state, reports, "diverged", _say_divergence(state, numbers), numbers)
+        state.epoch += 1
+        scores, spread = _validate(state, data)
+        report = _make_report(state, numbers, scores)
+        reports.append(report)
+        if spread is not None and not spread >= config.training.collapse_below:
+            return _end(state, reports, "collapsed", _say_collapse(state, spread), numbers)
+        _remember_best(state, scores)
+        if on_epoch_end(report, take_checkpoint(state)) is False:
+            return _end(state, reports, "stopped", "stopped by its caller", numbers)
+    return _end(state, reports, "finished", "", None)
+
+
+def _end_warmup(state: TrialState) -> None:
+    if state.config.training.new_optimizer_after_warmup:
+        state.optimizer = build_trial_optimizer(
+            state.config, model=state.model, loss=state.loss, device=state.device
+        )
+
+
+def _validate(state: TrialState, data: DevelopmentData) -> tuple[dict[str, float], float | None]:
+    """Returns the validation scores and the embeddings' spread; nothing in skipped epochs."""
+    config = state.config
+    is_last = state.epoch == config.training.epochs
+    if state.epoch % config.training.validate_every and not is_last:
+        return {}, None
+    state.model.set_training(False, freeze_batch_norm=True)
+    embeddings = embed(
+        state.network,
+        state.validation_inputs,
+        batch_size=config.evaluation.batch_size,
+        device=state.device,
+        workers=config.training.loader_workers,
+        use_bfloat16=config.training.precision == "bfloat16",
+    )
+    spread = measure_spread(embeddings)
+    if not spread >= config.training.collapse_below:
+        return {}, spread
+    # Clustering costs more than an epoch of a small model and chooses nothing.
+    quick = config.evaluation.model_copy(update={"clustering": False, "binary": False})
+    scores = evaluate_embeddings(
+        embeddings,
+        data.validation.labels,
+        config=quick,
+        metric=config.retrieval_metric,
+        roles=None,
+        continuous=_scaled_labels(state, data),
+        seed=config.seed,
+    )
+    return scores, spread
+
+
+def _scaled_labels(state: TrialState, data: DevelopmentData) -> np.ndarray | None:
+    continuous = data.validation.continuous
+    return continuous / state.targets.label_scale if continuous.shape[1] else None
+
+
+def _remember_best(state: TrialState, scores: dict[str, float]) -> None:
+    score = scores.get(state.config.selection_metric)
+    if score is None or not score > state.best_score:
+        return
+    state.best_score, state.best_epoch = score, state.epoch
+    moving = state.model.moving_state()
+    state.best_model = {name: value.detach().clone() for name, value in moving.items()}
+
+
+def _make_report(
+    state: TrialState, numbers: EpochNumbers, scores: dict[str, float]
+) -> EpochReport:
+    diagnostics = numbers.mean_diagnostics()
+    return EpochReport(
+        epoch=state.epoch,
+        num_epochs=state.config.training.epochs,
+        train_loss=numbers.mean_loss(),
+        active_fraction=diagnostics.pop("active_fraction", None),
+        diagnostics=diagnostics,
+        learning_rates=get_learning_rates(state.optimizer),
+        images_per_second=numbers.num_images / max(numbers.seconds, 1e-9),
+        train_seconds=numbers.seconds,
+        peak_memory_mib=measure_peak_memory_mib(state.device),
+        validation=scores,
+    )
+
+
+def _end(
+    state: TrialState,
+    reports: list[EpochReport],
+    outcome: Outcome,
+    reason: str,
+    numbers: EpochNumbers | None,
+) -> TrialResult:
+    return TrialResult(
+        outcome=outcome,
+        reason=reason,
+        epoch=state.epoch,
+        step=numbers.diverged_at if numbers else None,
+        best_epoch=state.best_epoch,
+        best_score=state.best_score,
+        reports=reports,
+    )
+
+
+def _say_divergence(state: TrialState, numbers: EpochNumbers) -> str:
+    loss = float(numbers.losses[numbers.diverged_at or 0])
+    rates = get_learning_rates(state.optimizer)
+    listed = ", ".join(f"{part} {rate:.3g}" for part, rate in rates.items())
+    return (
+        f"loss is {loss} at epoch {state.epoch + 1}, step {numbers.diverged_at} "
+        f"(learning rates: {listed}). The last good state is that after epoch {state.epoch}. "
+        "Lower optimizer.learning_rate, or clip with training.gradient_clip."
+    )
+
+
+def _say_collapse(state: TrialState, spread: float) -> str:
+    return (
+        f"embeddings collapsed after epoch {state.epoch}: their spread is {spread:.3g} of their "
+        f"length, below training.collapse_below={state.config.training.collapse_below:g}. "
+        f"The last good state is that after epoch {state.epoch - 1}. "
+        "Lower optimizer.learning_rate, or choose an easier mining."
+    )

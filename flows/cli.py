@@ -1,0 +1,89 @@
+"""The `dml` command: each command reads its arguments and calls one function.
+
+Heavy libraries are imported inside the commands, so that `dml --help` answers at once.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="dml",
+    help="Ablations for deep metric learning: prepare data, train, evaluate.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="Examples: dml prepare; dml train --set loss.name=triplet; dml losses",
+)
+
+ParamsOption = Annotated[
+    Path, typer.Option("--params", help="The YAML file with the parameters.", metavar="FILE")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a parameter: --set loss.alpha=16. May be repeated."),
+]
+DEFAULT_PARAMS = Path("params.yaml")
+
+
+@app.command()
+def prepare(
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+    workers: Annotated[int, typer.Option(help="Processes; 0 takes all cores.", min=0)] = 0,
+) -> None:
+    """Pack a dataset for training: read, check, resize, split, hash."""
+    from flows.commands.prepare import run_prepare
+
+    run_prepare(params, set_ or [], workers=workers)
+
+
+@app.command()
+def train(
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the run; by default named by its parameters.")
+    ] = None,
+) -> None:
+    """Train one model; the same command again goes on where it stopped."""
+    from flows.commands.train import run_train
+
+    run_train(params, set_ or [], output=output)
+
+
+@app.command()
+def evaluate(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint file, or a run's folder.")],
+    set_: SetOption = None,
+    split: Annotated[str, typer.Option(help="test or validation.")] = "test",
+    output: Annotated[
+        Path | None, typer.Option(help="JSON file to write; by default beside the checkpoint.")
+    ] = None,
+) -> None:
+    """Judge a trained model on the test classes; print a table and write JSON."""
+    from flows.commands.evaluate import run_evaluate
+
+    run_evaluate(checkpoint, set_ or [], split=split, output=output)
+
+
+@app.command()
+def losses() -> None:
+    """List the losses with their knobs, ranges and defaults."""
+    from flows.commands.losses import run_losses
+
+    run_losses()
+
+
+def main() -> None:
+    """Runs the command line; a mistake of the user's ends in a message, not in a traceback."""
+    try:
+        app()
+    except (ValueError, FileNotFoundError) as error:
+        typer.echo(f"dml: {error}", err=True)
+        raise SystemExit(2) from error
+    except KeyboardInterrupt:
+        typer.echo("dml: interrupted. The same command goes on where it stopped.", err=True)
+        raise SystemExit(130) from None

@@ -1,0 +1,59 @@
+"""dml evaluate: a trained model against the test classes."""
+
+import json
+from pathlib import Path
+
+from dml_core.config.loading import parse_overrides, resolve_trial_config, to_flat_dict
+from dml_core.data.prepared import open_development, open_test
+from dml_core.evaluation.of_checkpoint import evaluate_checkpoint
+from dml_core.training.checkpoint import Checkpoint, load_checkpoint, load_newest_checkpoint
+from flows.commands.terminal import console, print_scores
+
+
+def run_evaluate(path: Path, assignments: list[str], *, split: str, output: Path | None) -> None:
+    """Evaluates a checkpoint, prints every metric and writes them as JSON."""
+    if split not in ("test", "validation"):
+        raise ValueError(f"--split must be test or validation. Got {split!r}.")
+    checkpoint, found = _find_checkpoint(path)
+    stored = to_flat_dict(checkpoint.config)
+    config = resolve_trial_config(stored, parse_overrides(assignments), source="--set")
+    if split == "test":
+        images, info = open_test(config.data)
+    else:
+        development = open_development(config.data)
+        images, info = development.validation, development.info
+    if info.content_hash != checkpoint.data_hash:
+        raise ValueError(
+            f"{config.data.prepared_path} is not the data that this model was trained on: its "
+            f"content hash is {info.content_hash}, the model's {checkpoint.data_hash}. "
+            "Prepare the data with the model's parameters (config.json beside its checkpoints)."
+        )
+    scores = evaluate_checkpoint(checkpoint, images, evaluation=config.evaluation)
+    print_scores(
+        f"{checkpoint.config.loss.name}, epoch {checkpoint.selected_epoch}, "
+        f"{split} of {config.data.folder_name}",
+        scores,
+    )
+    target = output or found.parent / f"{found.stem}-{split}.json"
+    record = {
+        "checkpoint": found.name,
+        "epoch": checkpoint.selected_epoch,
+        "split": split,
+        "data_hash": info.content_hash,
+        "split_hash": info.split_hash,
+        "scores": scores,
+    }
+    target.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    console.print(f"written to {target}")
+
+
+def _find_checkpoint(path: Path) -> tuple[Checkpoint, Path]:
+    if not path.is_dir():
+        return load_checkpoint(path), path
+    folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
+    checkpoint, refusals = load_newest_checkpoint(folder)
+    for refusal in refusals:
+        console.print(f"{refusal} The one before it is used.", markup=False)
+    if checkpoint is None:
+        raise FileNotFoundError(f"there is no checkpoint in {path}. Train one with: dml train")
+    return checkpoint, folder

@@ -1,0 +1,40 @@
+"""dml prepare: from raw images to the packed dataset."""
+
+import time
+from pathlib import Path
+
+from dml_core.config import load_trial_config
+from dml_core.data.prepare import prepare_dataset
+from dml_core.data.sources.registry import list_images
+from flows.commands.terminal import console, progress_bar
+
+
+def run_prepare(params: Path, assignments: list[str], *, workers: int) -> None:
+    """Prepares the dataset that the parameters choose; says what was made and what was refused."""
+    config = load_trial_config(params, assignments).data
+    started = time.perf_counter()
+    with progress_bar(f"preparing {config.folder_name}") as bar:
+        listing = list_images(config)
+        info = prepare_dataset(
+            listing,
+            config,
+            on_progress=lambda done, total: bar.update(bar.task_ids[0], completed=done, total=total),
+            workers=workers or None,
+        )
+    seconds = time.perf_counter() - started
+    console.print(
+        f"{config.folder_name}: {info.num_development_images:,} images of "
+        f"{info.num_development_classes:,} classes to develop on, {info.num_test_images:,} of "
+        f"{info.num_test_classes:,} held back for the test, in {seconds:.1f} s"
+    )
+    console.print(f"  folder        {config.prepared_path}")
+    console.print(f"  content hash  {info.content_hash}")
+    console.print(f"  split hash    {info.split_hash}")
+    if info.num_refused:
+        console.print(f"  refused       {info.num_refused} images, see refused.csv there")
+    if info.single_image_classes:
+        names = ", ".join(info.single_image_classes[:5])
+        console.print(
+            f"  single image  {len(info.single_image_classes)} classes have one image ({names})",
+            markup=False,
+        )

@@ -1,0 +1,43 @@
+"""How results look in a terminal."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+console = Console()
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Progress]:
+    """Shows a bar with count, elapsed and remaining time; in a pipe it shows nothing."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        progress.add_task(what, total=None)
+        yield progress
+
+
+def print_scores(title: str, scores: Mapping[str, float]) -> None:
+    """Prints metrics as a table of name and value."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    for name, value in scores.items():
+        is_count = name.startswith("num_")
+        table.add_row(name, f"{value:.0f}" if is_count else f"{value:.4f}")
+    console.print(table)

@@ -1,0 +1,71 @@
+"""dml train: one model, from the parameters to a checkpoint."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from dml_core.config import TrialConfig, load_trial_config
+from dml_core.config.loading import to_flat_dict
+from dml_core.data.prepared import open_development
+from dml_core.training.checkpoint import Checkpoint, checkpoint_path
+from dml_core.training.in_folder import read_epochs, train_in_folder
+from dml_core.training.report import EpochReport, TrialResult
+from flows.commands.terminal import console
+
+
+def run_train(params: Path, assignments: list[str], *, output: Path | None) -> None:
+    """Trains, prints a line for each epoch, and ends with the validation score."""
+    config = load_trial_config(params, assignments)
+    data = open_development(config.data)
+    folder = output or default_folder(config)
+    console.print(
+        f"{config.loss.name} on {config.data.folder_name}: "
+        f"{len(data.train):,} training images of {data.train.num_classes} classes, "
+        f"{len(data.validation):,} validation images of {data.validation.num_classes} classes"
+    )
+    if done := read_epochs(folder):
+        console.print(f"going on after epoch {done[-1]['epoch']} of {config.training.epochs}")
+    result = train_in_folder(
+        config, data, folder, on_epoch_end=_print_epoch, on_message=console.print
+    )
+    _print_result(result, folder)
+    if result.outcome in ("diverged", "collapsed"):
+        raise SystemExit(1)
+
+
+def default_folder(config: TrialConfig) -> Path:
+    """Returns the run's folder, named by loss, dataset and a hash of all parameters."""
+    text = json.dumps(to_flat_dict(config), sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    name = config.loss.name.replace(":", "_")
+    return Path("results") / "train" / f"{name}-{config.data.folder_name}-{digest}"
+
+
+def _print_epoch(report: EpochReport, _: Checkpoint) -> None:
+    scores = "  ".join(
+        f"{name} {value:.4f}"
+        for name, value in report.validation.items()
+        if name in ("recall_at_1", "map_at_r") or name.startswith("ndcg_at_10")
+    )
+    active = "" if report.active_fraction is None else f"  active {report.active_fraction:.2f}"
+    console.print(
+        f"epoch {report.epoch:3d}/{report.num_epochs}  loss {report.train_loss:.4f}{active}  "
+        f"{scores}  {report.images_per_second:,.0f} images/s",
+        highlight=False,
+    )
+
+
+def _print_result(result: TrialResult, folder: Path) -> None:
+    if result.outcome != "finished":
+        console.print(f"{result.outcome}: {result.reason}", markup=False)
+    epochs = {epoch["epoch"]: epoch for epoch in read_epochs(folder)}
+    if best := epochs.get(result.best_epoch):
+        listed = ", ".join(
+            f"{name} {value:.4f}"
+            for name, value in best["validation"].items()
+            if not name.startswith("num_")
+        )
+        console.print(f"validation, best epoch {result.best_epoch}: {listed}", highlight=False)
+    newest = checkpoint_path(folder / "checkpoints", result.epoch)
+    console.print(f"checkpoint: {newest if newest.exists() else folder / 'checkpoints'}")
+    console.print(f"next: dml evaluate {folder}")
