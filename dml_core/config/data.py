@@ -68,19 +68,19 @@ class GlyphsData(DataBase):
     """Random, so that each script is found on both sides."""
     images_per_class: int = Field(default=24, ge=2, le=1000)
     """Drawings of each character."""
-    rotation_degrees: float = Field(default=15.0, ge=0, le=180)
+    rotation_degrees: float = Field(default=10.0, ge=0, le=180)
     """Each drawing is turned by an angle drawn from plus or minus this."""
-    scale_range: float = Field(default=0.15, ge=0, lt=0.9)
+    scale_range: float = Field(default=0.1, ge=0, lt=0.9)
     """Each drawing is scaled by a factor drawn from 1 minus to 1 plus this."""
-    shear_range: float = Field(default=0.15, ge=0, le=1)
+    shear_range: float = Field(default=0.1, ge=0, le=1)
     """Each drawing is sheared by a factor drawn from plus or minus this."""
-    shift_px: float = Field(default=1.5, ge=0, le=16)
+    shift_px: float = Field(default=5.0, ge=0, le=16)
     """Each drawing is moved by up to so many pixels along both axes."""
     stroke_px: float = Field(default=1.0, ge=0, le=4)
     """Strokes are thickened or thinned by up to so many pixels (at four times the size)."""
     clutter: int = Field(default=2, ge=0, le=20)
     """Number of short random lines behind each drawing."""
-    noise: float = Field(default=0.08, ge=0, le=1)
+    noise: float = Field(default=0.05, ge=0, le=1)
     """Standard deviation of the pixel noise, as a share of full contrast."""
     max_classes: int = Field(default=0, ge=0)
     """Above 0: draw only so many characters, for tests and quick looks."""

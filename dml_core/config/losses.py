@@ -1,5 +1,6 @@
 """The knobs of each loss; the formulas stand in dml_core.losses."""
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -70,7 +71,7 @@ class ArcFaceConfig(ProxyLossBase):
 
     name: Literal["arcface"] = "arcface"
     """The loss."""
-    margin: float = Field(default=0.3, ge=0, lt=3.15)
+    margin: float = Field(default=0.3, ge=0, le=math.pi)
     """Angle added to that between an image and its proxy, in radians."""
     scale: float = Field(default=30.0, gt=0, le=1000)
     """Factor on the cosine."""
@@ -161,7 +162,7 @@ class PmlConfig(LossBase):
 
     name: str = Field(default="pml:TripletMarginLoss", pattern=r"^pml:[A-Za-z0-9]+$")
     """`pml:` and the class name."""
-    options: dict[str, float | int | bool | str] = {}
+    options: dict[str, float | int | bool | str] = Field(default_factory=dict)
     """Arguments of its constructor; num_classes and embedding_size are given where it has them."""
 
 

@@ -10,7 +10,7 @@ from dml_core.config.section import ChosenSection
 class OptimizerBase(ChosenSection):
     """What every optimiser has."""
 
-    learning_rate: float = Field(default=1e-3, gt=0, le=100)
+    learning_rate: float = Field(default=2e-3, gt=0, le=100)
     """Base learning rate; each part of the model takes it times its own factor."""
     trunk_factor: float = Field(default=1.0, ge=0, le=10_000)
     """Factor on the learning rate for the trunk."""

@@ -10,7 +10,7 @@ from dml_core.config.section import ChosenSection
 class SamplerBase(ChosenSection):
     """What every sampler has."""
 
-    batch_size: int = Field(default=120, ge=2, le=1_000_000)
+    batch_size: int = Field(default=100, ge=2, le=1_000_000)
     """Images in a batch; a balanced batch may hold a few less, so that classes are equal."""
 
 

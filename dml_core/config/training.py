@@ -10,7 +10,7 @@ from dml_core.config.section import Section
 class TrainingConfig(Section):
     """The training loop."""
 
-    epochs: int = Field(default=10, ge=1, le=100_000)
+    epochs: int = Field(default=12, ge=1, le=100_000)
     """Passes over the training data, as the sampler counts them."""
     warmup_epochs: int = Field(default=0, ge=0)
     """First epochs in which the trunk stands still and only head and proxies learn."""
@@ -24,8 +24,8 @@ class TrainingConfig(Section):
     """Where the clipping sets in."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16 runs the network under autocast; losses are always computed in float32."""
-    channels_last: bool = False
-    """Store feature maps with the channels last: faster on GPUs with bfloat16."""
+    channels_last: bool = True
+    """Store feature maps with the channels last: faster on GPUs, and for convolutions on CPUs."""
     compile: bool = False
     """Compile the network with torch.compile."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")

@@ -19,7 +19,7 @@ from dml_core.config.sampler import ClassBalancedSamplerConfig, SamplerConfig
 from dml_core.config.section import Section
 from dml_core.config.training import TrainingConfig
 
-DEFAULT_SAMPLER = ClassBalancedSamplerConfig(class_ratio=0.25)
+DEFAULT_SAMPLER = ClassBalancedSamplerConfig(class_ratio=0.2)
 
 
 class TrialConfig(Section):

@@ -18,7 +18,7 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             if isinstance(key, (dict, list)):
                 raise yaml.constructor.ConstructorError(
                     None, None, "a key must be a plain word", key_node.start_mark
@@ -56,7 +56,9 @@ def read_yaml_mapping(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise ConfigError(str(path), ["does not exist. Name another file with --params."]) from error
+        raise ConfigError(
+            str(path), ["does not exist. Name another file with --params."]
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), [f"cannot be read as UTF-8 text: {error}."]) from error
     value = parse_yaml(text, source=str(path))

@@ -10,16 +10,13 @@ from torchvision.transforms.v2 import functional as transforms
 from dml_core.data.prepared import ImageSet
 
 
-def cut_boxes(
-    images: ImageSet, indices: np.ndarray, boxes: np.ndarray, *, size_px: int
-) -> Tensor:
+def cut_boxes(images: ImageSet, indices: np.ndarray, boxes: np.ndarray, *, size_px: int) -> Tensor:
     """Returns (B, C, S, S) uint8: each image's box, resized where it has another size.
 
     What lies outside of an image is black.
     """
-    stack = images.stack
-    if stack is not None and bool((boxes[:, 2:] == size_px).all()):
-        return _gather_boxes(stack, indices, boxes, size_px=size_px)
+    if images.shape is not None and bool((boxes[:, 2:] == size_px).all()):
+        return _cut_equal(images.gather(indices), boxes, size_px=size_px)
     rows = [
         _cut_one(images.image(int(index)), box, size_px=size_px)
         for index, box in zip(indices, boxes, strict=True)
@@ -27,11 +24,8 @@ def cut_boxes(
     return torch.stack(rows)
 
 
-def _gather_boxes(
-    stack: np.ndarray, indices: np.ndarray, boxes: np.ndarray, *, size_px: int
-) -> Tensor:
-    """Cuts boxes of the input's size out of equal images, all in one indexing."""
-    chosen = stack[indices]
+def _cut_equal(chosen: np.ndarray, boxes: np.ndarray, *, size_px: int) -> Tensor:
+    """Cuts boxes of the input's size out of (B, H, W, C) images, all in one indexing."""
     outside = _largest_overhang(boxes, chosen.shape[1:3])
     if outside:
         chosen = np.pad(chosen, ((0, 0), (outside, outside), (outside, outside), (0, 0)))
@@ -59,7 +53,7 @@ def _cut_one(image: np.ndarray, box: np.ndarray, *, size_px: int) -> Tensor:
     tensor = torch.from_numpy(cut.copy()).permute(2, 0, 1)
     if (height, width) == (size_px, size_px):
         return tensor.contiguous()
-    resized = transforms.resize(tensor[None], [size_px, size_px], antialias=True)[0]
+    resized: Tensor = transforms.resize(tensor[None], [size_px, size_px], antialias=True)[0]
     return resized.contiguous()
 
 

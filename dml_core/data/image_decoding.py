@@ -98,7 +98,7 @@ def _open(content: bytes) -> Image.Image:
 def _describe_unopened(content: bytes) -> str:
     for (place, signature), name in _SIGNATURES.items():
         if content.startswith(signature, place):
-            return f"is damaged or truncated: begins like a {name} file, but cannot be opened"
+            return f"is damaged or truncated: begins like {name}, but cannot be opened"
     return f"is not an image of a known format ({', '.join(FORMATS)})"
 
 

@@ -71,5 +71,3 @@ def plain_batches(
         return indices, inputs.plain(indices)
 
     yield from prefetch(make, blocks, workers=workers)
-
-

@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
@@ -23,7 +23,7 @@ def count_cores() -> int:
 
 def map_in_order(
     function: Callable[[Item], Result], items: Sequence[Item], *, workers: int, chunk_size: int
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yields function(item) for each item, in order, whatever the number of workers.
 
     Few chunks are in flight at a time, so the memory stays bounded when the consumer is slow.

@@ -38,7 +38,8 @@ class Refusals:
     def write(self, file: Path) -> None:
         """Writes refused.csv, in which no cell starts a formula when a spreadsheet opens it."""
         with file.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
+            # All cells are quoted, since the writer leaves a lone carriage return bare.
+            writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
             writer.writerow(("path", "reason"))
             writer.writerows((_formula_safe(path), _formula_safe(why)) for path, why in self.rows)
 

@@ -12,7 +12,8 @@ from dml_core.data.prepared import ImageSet
 from dml_core.evaluation.embed import embed
 from dml_core.evaluation.evaluate import evaluate_embeddings
 from dml_core.evaluation.occlusion import occlude
-from dml_core.models.embedding_model import EmbeddingModel, build_model
+from dml_core.models.building import build_model
+from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.training.checkpoint import Checkpoint
 from dml_core.training.determinism import choose_device, limited_threads
 
@@ -22,7 +23,7 @@ def load_trained_model(checkpoint: Checkpoint) -> EmbeddingModel:
     # The checkpoint has every weight, so nothing is downloaded or read from elsewhere.
     bare = checkpoint.config.model.model_copy(update={"weights": "none"})
     config = checkpoint.config.model_copy(update={"model": bare})
-    model = build_model(config, in_channels=checkpoint.in_channels, scaling_of=checkpoint.config)
+    model = build_model(config, in_channels=checkpoint.in_channels)
     model.load_state_dict(checkpoint.selected_model())
     model.set_training(False, freeze_batch_norm=True)
     return model
@@ -49,7 +50,9 @@ def evaluate_checkpoint(
         model = load_trained_model(checkpoint).to(device)
         inputs = ImageInputs(images, size_px=config.input_size_px, config=config.augmentation)
 
-        def run(change: Callable[[Tensor], Tensor] | None, which: EvaluationConfig) -> dict[str, float]:
+        def run(
+            change: Callable[[Tensor], Tensor] | None, which: EvaluationConfig
+        ) -> dict[str, float]:
             embeddings = embed(
                 model,
                 inputs,

@@ -64,5 +64,5 @@ def _row_chunks(embeddings: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
 
 
 def _unit_rows(rows: DoubleArray) -> DoubleArray:
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(lengths > 0, lengths, 1.0)
+    lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    return rows / np.where(lengths > 0, lengths, 1.0)[:, None]

@@ -9,10 +9,10 @@ from dml_core.config.losses import ContrastiveConfig
 from dml_core.losses.base import MetricLoss, at_least_float32
 from dml_core.losses.distances import (
     SQUARED_DISTANCE_FLOOR,
-    distances_from_products,
-    dot_products,
     mean_where,
     pair_masks,
+    self_products,
+    sphere_distances,
     unit_vectors,
 )
 
@@ -33,17 +33,23 @@ class ContrastiveLoss(MetricLoss):
     def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
         """Returns the scalar loss of (B, D) embeddings and (B,) labels."""
         unit = unit_vectors(at_least_float32(embeddings))
-        distances = distances_from_products(dot_products(unit, unit))
+        distances = sphere_distances(self_products(unit))
         positives, negatives = pair_masks(labels)
         # The floor of the root is no distance: without this, duplicates would dilute the mean.
         smallest = max(self.config.positive_margin, SQUARED_DISTANCE_FLOOR**0.5)
         far_positives = positives & (distances > smallest)
         near_negatives = negatives & (distances < self.config.negative_margin)
-        self._diagnose(distances.detach(), far_positives, near_negatives)
-        pull = mean_where(distances - self.config.positive_margin, far_positives)
-        return pull + mean_where(self.config.negative_margin - distances, near_negatives)
+        num_far, num_near = far_positives.sum(), near_negatives.sum()
+        with torch.no_grad():
+            self._diagnose(distances, far_positives, near_negatives)
+            # Both means are linear in the distances, so one weighted sum is both.
+            weights = far_positives.to(distances.dtype) / num_far.clamp_min(1)
+            weights -= near_negatives.to(distances.dtype) / num_near.clamp_min(1)
+            pushed = self.config.negative_margin * (num_near > 0).to(distances.dtype)
+            pulled = self.config.positive_margin * (num_far > 0).to(distances.dtype)
+        loss: Tensor = (weights * distances).sum() + pushed - pulled
+        return loss
 
-    @torch.no_grad()
     def _diagnose(self, distances: Tensor, positives: Tensor, negatives: Tensor) -> None:
         num_pairs = max(1, distances.numel() - len(distances))
         self.diagnostics = {

@@ -8,10 +8,10 @@ from torch import Tensor
 from dml_core.config.losses import DenseTripletConfig
 from dml_core.losses.base import MetricLoss, at_least_float32
 from dml_core.losses.distances import dot_products, squared_distances, unit_vectors
-from dml_core.losses.label_distances import label_distances
+from dml_core.losses.label_distances import LabelDistances, label_distances
 
-_LARGEST_BLOCK = 2**23
-"""Triplets looked at together: 8 MiB a mask."""
+_LARGEST_BLOCK = 2**22
+"""Triplets looked at together: 16 MiB of float32."""
 
 
 class DenseTripletLoss(MetricLoss):
@@ -38,8 +38,8 @@ class DenseTripletLoss(MetricLoss):
         )
         upper = distances + self.config.margin
         with torch.no_grad():
-            as_near, as_far = _count_active(seen.distances, upper, distances)
-            num_triplets = _count_triplets(seen.distances, seen.valid)
+            as_near, as_far = _count_active(seen, upper, distances)
+            num_triplets = _count_triplets(seen)
             num_active = as_near.sum()
         self.diagnostics = {
             "active_fraction": num_active / num_triplets.clamp_min(1),
@@ -50,33 +50,33 @@ class DenseTripletLoss(MetricLoss):
         return total / num_triplets.clamp_min(1)
 
 
-def _count_triplets(label_distances: Tensor, valid: Tensor) -> Tensor:
+def _count_triplets(seen: LabelDistances) -> Tensor:
     """Counts the pairs of valid items with different label distances, over all anchors."""
-    ordered = label_distances.sort(dim=1).values
-    up_to = torch.searchsorted(ordered, label_distances, right=True)
-    return ((valid.sum(dim=1, keepdim=True) - up_to) * valid).sum()
+    tied = torch.zeros_like(seen.ranks).scatter_add_(1, seen.ranks, seen.valid.long())
+    return (seen.valid.sum(dim=1).square() - (tied.square()).sum(dim=1)).sum() // 2
 
 
-def _count_active(
-    label_distances: Tensor, upper: Tensor, distances: Tensor
-) -> tuple[Tensor, Tensor]:
+def _count_active(seen: LabelDistances, upper: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
     """Counts, per anchor and item, the active triplets with it as nearer and as farther item.
 
     Args:
-        label_distances: (A, B), infinite where an item is left out.
+        seen: the label distances of (A, B) anchors and items.
         upper: (A, B) distances plus margin.
         distances: (A, B).
 
     Returns:
         Two (A, B) counts.
     """
+    # Counting in float32 is exact up to 16 million, and several times faster than in integers.
+    nearer = seen.ranks.float().masked_fill(~seen.valid, torch.inf)
+    farther = nearer.masked_fill(~seen.valid, -torch.inf)
     block = max(1, _LARGEST_BLOCK // max(1, distances.shape[1] ** 2))
     as_near, as_far = torch.zeros_like(distances), torch.zeros_like(distances)
     for start in range(0, len(distances), block):
         rows = slice(start, start + block)
-        nearer, farther = label_distances[rows].unsqueeze(2), label_distances[rows].unsqueeze(1)
         active = upper[rows].unsqueeze(2) > distances[rows].unsqueeze(1)
-        active &= (nearer < farther) & farther.isfinite()
-        as_near[rows] = active.sum(dim=2).to(distances.dtype)
-        as_far[rows] = active.sum(dim=1).to(distances.dtype)
+        active &= nearer[rows].unsqueeze(2) < farther[rows].unsqueeze(1)
+        counted = active.float()
+        as_near[rows] = counted.sum(dim=2).to(distances.dtype)
+        as_far[rows] = counted.sum(dim=1).to(distances.dtype)
     return as_near, as_far

@@ -88,9 +88,10 @@ def _costs(products: Tensor, mixture: Mixture, *, by_similarity: bool) -> Tensor
     """Returns an (M, M) number for each two points that is lower for harder pairs."""
     similarities = products_of_all(products, mixture)
     lengths = mixture.squared_lengths
+    # In place, since this is the largest tensor of the loss and nothing else reads it.
     if by_similarity:
-        return -similarities
-    return squared_distances(similarities, lengths.unsqueeze(1), lengths)
+        return similarities.neg_()
+    return similarities.mul_(-2).add_(lengths).add_(lengths.unsqueeze(1))
 
 
 def _anchor_sides(pairs: Pairs, *, batch_size: int, points: int) -> Tensor:
@@ -110,7 +111,8 @@ def _hardest_ends(
     best = _smallest_by_class(costs, point_class, num_classes=num_classes)
     # Numbers are exact in float32 up to 16 million, and reduce far faster than integers.
     number = torch.arange(len(costs), dtype=torch.float32, device=costs.device).unsqueeze(1)
-    number_if_best = torch.where(costs == best[point_class], number, torch.inf)
+    is_best = costs == best.index_select(0, point_class)
+    number_if_best = torch.where(is_best, number, torch.inf)
     best_point = _smallest_by_class(number_if_best, point_class, num_classes=num_classes).long()
     choice = best[:, sides].argmin(dim=2)
     anchor_point = sides.gather(1, choice.T)

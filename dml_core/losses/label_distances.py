@@ -17,6 +17,8 @@ class LabelDistances(NamedTuple):
     """(A, B) Euclidean distances in float64; infinite where an item is left out."""
     valid: Tensor
     """(A, B) false at the anchor itself and at items with the anchor's very label."""
+    ranks: Tensor
+    """(A, B) place of each item's distance among the anchor's different ones, from 0."""
     left_out_pairs: Tensor
     """How many (anchor, other item) pairs are left out for equal labels; 0-dim."""
 
@@ -38,10 +40,12 @@ def label_distances(
     distances = exact_distances(exact[chosen], exact)
     itself = chosen.unsqueeze(1) == torch.arange(len(labels), device=labels.device)
     valid = (distances > 0) & ~itself
+    distances = distances.masked_fill(~valid, torch.inf)
     return LabelDistances(
         anchors=chosen,
-        distances=distances.masked_fill(~valid, torch.inf),
+        distances=distances,
         valid=valid,
+        ranks=_dense_ranks(distances),
         left_out_pairs=(~valid & ~itself).sum(),
     )
 
@@ -64,3 +68,10 @@ def _choose_anchors(labels: Tensor, anchors: Tensor | None, choice: str) -> Tens
             "loss.anchors=every."
         )
     return anchors
+
+
+def _dense_ranks(distances: Tensor) -> Tensor:
+    ordered, order = distances.sort(dim=1)
+    steps = torch.zeros_like(order)
+    steps[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    return torch.empty_like(order).scatter_(1, order, steps.cumsum(dim=1))

@@ -8,11 +8,11 @@ from torch import Tensor
 from dml_core.config.losses import LiftedStructureConfig
 from dml_core.losses.base import MetricLoss, at_least_float32
 from dml_core.losses.distances import (
-    distances_from_products,
-    dot_products,
     log_sum_exp_where,
     mean_where,
     pair_masks,
+    self_products,
+    sphere_distances,
     unit_vectors,
 )
 from dml_core.losses.expansion import hardest_class_negatives
@@ -37,8 +37,8 @@ class LiftedStructureLoss(MetricLoss):
         """Returns the scalar loss of (B, D) embeddings and (B,) labels."""
         self.diagnostics = {}
         unit = unit_vectors(at_least_float32(embeddings))
-        products = dot_products(unit, unit)
-        distances = distances_from_products(products)
+        products = self_products(unit)
+        distances = sphere_distances(products)
         positives, negatives = pair_masks(labels)
         negative_distances = distances
         if self.config.expansion.points:

@@ -59,13 +59,8 @@ class LogRatioLoss(MetricLoss):
 
 
 def _group_ties(seen: LabelDistances) -> _Ties:
-    ordered, order = seen.distances.sort(dim=1)
-    starts = torch.ones_like(order)
-    starts[:, 0] = 0
-    starts[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    group = torch.empty_like(order).scatter_(1, order, starts.cumsum(dim=1))
-    size = torch.zeros_like(order).scatter_add_(1, group, seen.valid.long()).gather(1, group)
-    return _Ties(group, size, seen.valid.sum(dim=1, keepdim=True))
+    counts = torch.zeros_like(seen.ranks).scatter_add_(1, seen.ranks, seen.valid.long())
+    return _Ties(seen.ranks, counts.gather(1, seen.ranks), seen.valid.sum(dim=1, keepdim=True))
 
 
 def _sum_of_squared_differences(ratios: Tensor, ties: _Ties, valid: Tensor) -> Tensor:

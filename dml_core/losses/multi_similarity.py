@@ -8,11 +8,11 @@ from torch import Tensor
 from dml_core.config.losses import MultiSimilarityConfig
 from dml_core.losses.base import MetricLoss, at_least_float32
 from dml_core.losses.distances import (
-    dot_products,
     log_one_plus_exp,
     log_sum_exp_where,
     mean_where,
     pair_masks,
+    self_products,
     unit_vectors,
 )
 from dml_core.losses.expansion import hardest_class_negatives
@@ -38,7 +38,7 @@ class MultiSimilarityLoss(MetricLoss):
         """Returns the scalar loss of (B, D) embeddings and (B,) labels."""
         self.diagnostics = {}
         unit = unit_vectors(at_least_float32(embeddings))
-        positive_cosines = negative_cosines = dot_products(unit, unit)
+        positive_cosines = negative_cosines = self_products(unit)
         positives, negatives = pair_masks(labels)
         if self.config.expansion.points:
             hardest = hardest_class_negatives(

@@ -1,8 +1,9 @@
 """N-pair loss."""
 
-# B = batch, P = classes with a pair, M = negatives of an anchor (P, or all classes with expansion)
+# B = batch
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dml_core.config.losses import NPairConfig
@@ -12,10 +13,11 @@ from dml_core.losses.distances import (
     log_one_plus_exp,
     log_sum_exp_where,
     mean_where,
+    self_products,
     unit_vectors,
 )
 from dml_core.losses.expansion import hardest_class_negatives
-from dml_core.losses.pairing import pairs_in_batch_order
+from dml_core.losses.pairing import Pairs, first_pairs_in_batch_order
 
 
 class NPairLoss(MetricLoss):
@@ -36,44 +38,43 @@ class NPairLoss(MetricLoss):
         """Returns the scalar loss of (B, D) embeddings and (B,) labels."""
         self.diagnostics = {}
         batch = at_least_float32(embeddings)
-        pairs = pairs_in_batch_order(labels)
-        is_first_of_class = pairs.rank == 0
-        first, second = pairs.first[is_first_of_class], pairs.second[is_first_of_class]
-        if len(first) == 0:
+        pairs = first_pairs_in_batch_order(labels)
+        if len(pairs.first) == 0:
             return zero_loss(embeddings)
         if self.config.expansion.points:
-            costs = self._expanded_costs(batch, labels, first, second)
+            loss = self._expanded(batch, labels, pairs)
         else:
-            costs = self._plain_costs(batch[first], batch[second])
-        loss = costs.mean()
+            loss = self._plain(batch, pairs)
         if self.config.l2_weight:
             loss = loss + self.config.l2_weight * batch.square().sum(dim=1).mean()
         return loss
 
-    def _plain_costs(self, anchors: Tensor, positives: Tensor) -> Tensor:
+    def _plain(self, batch: Tensor, pairs: Pairs) -> Tensor:
+        vectors = batch.index_select(0, torch.cat(pairs))
         if self.config.normalize:
-            anchors, positives = unit_vectors(anchors), unit_vectors(positives)
-        similarities = dot_products(anchors, positives)
-        others = ~torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
-        return self._costs(similarities.diagonal(), similarities, others)
+            vectors = unit_vectors(vectors)
+        num_pairs = len(pairs.first)
+        similarities = dot_products(vectors[:num_pairs], vectors[num_pairs:])
+        with torch.no_grad():
+            others = similarities.sum() - similarities.trace()
+            self.diagnostics |= {
+                "positive_similarity": similarities.diagonal().mean(),
+                "negative_similarity": others / max(1, num_pairs * (num_pairs - 1)),
+            }
+        # log(1 + sum_{j != i} exp(s_ij - s_ii)) is the cross entropy of row i with class i.
+        targets = torch.arange(num_pairs, device=batch.device)
+        return F.cross_entropy(self.config.scale * similarities, targets)
 
-    def _expanded_costs(
-        self, batch: Tensor, labels: Tensor, first: Tensor, second: Tensor
-    ) -> Tensor:
-        vectors = unit_vectors(batch) if self.config.normalize else batch
-        products = dot_products(vectors, vectors)
+    def _expanded(self, batch: Tensor, labels: Tensor, pairs: Pairs) -> Tensor:
+        products = self_products(unit_vectors(batch) if self.config.normalize else batch)
         hardest = hardest_class_negatives(
             products, labels, self.config.expansion, by_similarity=True
         )
-        self.diagnostics.update(hardest.diagnostics())
-        return self._costs(products[first, second], hardest.values[first], hardest.mask[first])
-
-    def _costs(self, positives: Tensor, negatives: Tensor, mask: Tensor) -> Tensor:
-        """Returns the (P,) costs of (P,) positive and (P, M) kept negative similarities."""
+        positives = products[pairs.first, pairs.second]
+        negatives, mask = hardest.values[pairs.first], hardest.mask[pairs.first]
+        self.diagnostics |= hardest.diagnostics() | {
+            "positive_similarity": positives.detach().mean(),
+            "negative_similarity": mean_where(negatives.detach(), mask),
+        }
         push = log_sum_exp_where(self.config.scale * negatives, mask)
-        with torch.no_grad():
-            self.diagnostics |= {
-                "positive_similarity": positives.mean(),
-                "negative_similarity": mean_where(negatives, mask),
-            }
-        return log_one_plus_exp(push - self.config.scale * positives)
+        return log_one_plus_exp(push - self.config.scale * positives).mean()

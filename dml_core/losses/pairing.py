@@ -15,8 +15,6 @@ class Pairs(NamedTuple):
     """(P,) batch positions of the earlier samples."""
     second: Tensor
     """(P,) batch positions of the later samples."""
-    rank: Tensor
-    """(P,) 0 for the first pair of a class, 1 for its second, and so on."""
 
 
 def pairs_in_batch_order(labels: Tensor) -> Pairs:
@@ -38,7 +36,16 @@ def pairs_in_batch_order(labels: Tensor) -> Pairs:
     starts[1:] = torch.where(same_as_next, 0, place[1:])
     rank_in_class = place - starts.cummax(dim=0).values
     head = (same_as_next & (rank_in_class[:-1] % 2 == 0)).nonzero().squeeze(1)
-    return Pairs(order[head], order[head + 1], rank_in_class[head] // 2)
+    return Pairs(order[head], order[head + 1])
+
+
+def first_pairs_in_batch_order(labels: Tensor) -> Pairs:
+    """Pairs each class's first sample with its second and leaves the others alone."""
+    ordered, order = labels.sort(stable=True)
+    starts_pair = ordered[1:] == ordered[:-1]
+    starts_pair[1:] &= ordered[1:-1] != ordered[:-2]
+    head = starts_pair.nonzero().squeeze(1)
+    return Pairs(order[head], order[head + 1])
 
 
 def pair_of_each_sample(pairs: Pairs, *, batch_size: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 # B = batch, K = proxies that take part, D = embedding dim
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -59,7 +60,7 @@ class _Comparison(torch.autograd.Function):
         images, rows = embeddings.to(dtype), proxies.to(dtype)
         image_inverse, row_inverse = _inverse_length(images), _inverse_length(rows)
         images = images * image_inverse.unsqueeze(1)
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with _without_autocast(embeddings.device.type):
             logits = images @ rows.t()
         # Scaling the (B, K) products is cheaper than normalising the (K, D) proxies.
         logits *= scale * row_inverse
@@ -87,17 +88,26 @@ class _Comparison(torch.autograd.Function):
         along = gradient * logits
         gradient *= ctx.scale * row_inverse
         for_embeddings = for_proxies = None
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with _without_autocast(embeddings.device.type):
             if ctx.needs_input_grad[0]:
                 rows = proxies.to(logits.dtype)
                 # Unit length: only the part across the vector turns it.
-                across = gradient @ rows - images * along.sum(1, keepdim=True)
-                for_embeddings = _cut(across * image_inverse.unsqueeze(1), embeddings.dtype)
+                across = gradient @ rows
+                across.addcmul_(images, along.sum(1, keepdim=True), value=-1)
+                across *= image_inverse.unsqueeze(1)
+                for_embeddings = _cut(across, embeddings.dtype)
             if ctx.needs_input_grad[1]:
                 rows = proxies.to(logits.dtype)
                 across = rows * (-row_inverse.square() * along.sum(0)).unsqueeze(1)
                 for_proxies = _cut(across.addmm_(gradient.t(), images), proxies.dtype)
         return for_embeddings, for_proxies, None, None, None
+
+
+def _without_autocast(device_type: str) -> AbstractContextManager[Any]:
+    # Entering autocast costs as much as a small product, so it is left alone where it is off.
+    if torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()
 
 
 def _inverse_length(vectors: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Triplet loss."""
 
-# B = batch, M = negatives of an anchor (B, or one a class with expansion)
+# B = batch, P = most positives of an anchor
+# M = negatives of an anchor (B, or one a class with expansion)
 
 from typing import NamedTuple
 
@@ -10,10 +11,10 @@ from torch import Tensor
 from dml_core.config.losses import TripletConfig
 from dml_core.losses.base import MetricLoss, at_least_float32
 from dml_core.losses.distances import (
-    distances_from_products,
-    dot_products,
     mean_where,
     pair_masks,
+    self_products,
+    sphere_distances,
     unit_vectors,
 )
 from dml_core.losses.expansion import hardest_class_negatives
@@ -46,8 +47,8 @@ class TripletLoss(MetricLoss):
         """Returns the scalar loss of (B, D) embeddings and (B,) labels."""
         self.diagnostics = {}
         unit = unit_vectors(at_least_float32(embeddings))
-        products = dot_products(unit, unit)
-        distances = distances_from_products(products)
+        products = self_products(unit)
+        distances = sphere_distances(products)
         positives, negatives = pair_masks(labels)
         pairs = _Pairs(distances, positives, distances, negatives)
         if self.config.expansion.points:
@@ -72,43 +73,54 @@ class TripletLoss(MetricLoss):
     def _counted(self, pairs: _Pairs) -> Tensor:
         # The sum of hinges is linear in the distances once it is known which hinges are active:
         # each distance counts as often as it takes part. Counting needs no (B, B, M) tensor.
-        upper = pairs.positive_distances + self.config.margin
         with torch.no_grad():
-            with_positive, with_negative = _count_active(
-                upper, pairs, semi_hard=self.config.mining == "semi_hard"
-            )
+            order = _rising_positives(pairs)
+            with_positive, with_negative = self._count_active(pairs, order)
             num_active = with_positive.sum()
-            num_kept = num_active.clamp_min(1)
             num_all = (pairs.positives.sum(dim=1) * pairs.negatives.sum(dim=1)).sum()
-        positive_mean = (with_positive * upper).sum() / num_kept
-        negative_mean = (with_negative * pairs.negative_distances).sum() / num_kept
-        any_active = num_active.clamp_max(1)
+        num_kept = num_active.clamp_min(1)
+        near = (with_positive * pairs.positive_distances.gather(1, order)).sum() / num_kept
+        far = (with_negative * pairs.negative_distances).sum() / num_kept
         self.diagnostics |= {
             "active_fraction": num_active / num_all.clamp_min(1),
-            "positive_distance": positive_mean.detach() - self.config.margin * any_active,
-            "negative_distance": negative_mean.detach(),
+            "positive_distance": near.detach(),
+            "negative_distance": far.detach(),
         }
-        return positive_mean - negative_mean
+        return near - far + self.config.margin * (num_active > 0).to(near.dtype)
+
+    def _count_active(self, pairs: _Pairs, order: Tensor) -> tuple[Tensor, Tensor]:
+        """Counts the kept triplets of each listed positive, (B, P), and each negative, (B, M)."""
+        lower = pairs.positive_distances.gather(1, order)
+        lower = lower.masked_fill(~pairs.positives.gather(1, order), -torch.inf)
+        upper = lower + self.config.margin
+        if self.config.mining == "all":
+            return _count_below(upper, pairs)
+        # Where rounding swallows the margin, no negative must fit in.
+        upper = upper.maximum(lower.nextafter(torch.full_like(lower, torch.inf)))
+        with_positive, with_negative = _count_below(upper, pairs)
+        too_hard_positive, too_hard_negative = _count_below(lower, pairs, or_equal=True)
+        return with_positive - too_hard_positive, with_negative - too_hard_negative
 
 
-def _count_active(upper: Tensor, pairs: _Pairs, *, semi_hard: bool) -> tuple[Tensor, Tensor]:
-    """Counts each positive's and each negative's triplets: (B, B) and (B, M) integers."""
-    positives, lower = pairs.positives, pairs.positive_distances
-    if semi_hard:
-        # A margin lost in rounding leaves no room for a negative.
-        positives = positives & (upper > lower)
-    negative_values = pairs.negative_distances.masked_fill(~pairs.negatives, torch.inf)
-    nearest_first = negative_values.sort(dim=1).values
-    with_positive = torch.searchsorted(nearest_first, upper)
-    with_negative = _count_above(upper.masked_fill(~positives, -torch.inf), negative_values)
-    if semi_hard:
-        with_positive = with_positive - torch.searchsorted(nearest_first, lower, right=True)
-        below = lower.masked_fill(~positives, -torch.inf)
-        with_negative = with_negative - _count_above(below, negative_values, or_equal=True)
-    return with_positive * positives, with_negative * pairs.negatives
+def _rising_positives(pairs: _Pairs) -> Tensor:
+    """Returns the (B, P) columns of each anchor's positives, nearest first, others before them."""
+    num_listed = max(1, int(pairs.positives.sum(dim=1).max()))
+    listed = pairs.positive_distances.masked_fill(~pairs.positives, -torch.inf)
+    return listed.topk(num_listed, dim=1).indices.flip(1)
 
 
-def _count_above(thresholds: Tensor, values: Tensor, *, or_equal: bool = False) -> Tensor:
-    """Counts, row by row, the thresholds above each value."""
-    rising = thresholds.sort(dim=1).values
-    return thresholds.shape[1] - torch.searchsorted(rising, values, right=not or_equal)
+def _count_below(
+    thresholds: Tensor, pairs: _Pairs, *, or_equal: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Counts, row by row, the pairs of a rising threshold and a negative that is below it.
+
+    Returns:
+        The count of each threshold, (B, P), and of each negative, (B, M).
+    """
+    num_thresholds = thresholds.shape[1]
+    place = torch.searchsorted(thresholds, pairs.negative_distances, right=not or_equal)
+    of_negative = (num_thresholds - place) * pairs.negatives
+    # A negative at place q is below all thresholds from q on.
+    histogram = place.new_zeros(len(place), num_thresholds + 1)
+    histogram.scatter_add_(1, place, pairs.negatives.long())
+    return histogram.cumsum(dim=1)[:, :-1], of_negative

@@ -95,7 +95,7 @@ def _build_torchvision(name: str, weights: str, size_px: int) -> tuple[nn.Module
         knobs = {"aux_logits": False, "init_weights": True}
     if name.startswith("vit_") and weights != "imagenet":
         knobs["image_size"] = size_px
-    model = _create(full_name, weights, library.get_model, name, **knobs)
+    model = _create(full_name, weights, library.get_model, knobs)
     # Theirs turns ImageNet's scaling into -1..1 inside; here the pixels are scaled so at once.
     scaling = "half" if is_inception else "imagenet"
     stages = find_stages(model)
@@ -118,19 +118,19 @@ def _build_timm(name: str, weights: str, size_px: int) -> tuple[nn.Module, Backb
     published = timm.get_pretrained_cfg(name)
     if published is not None and published.fixed_input_size:
         knobs["img_size"] = size_px
-    model = _create(full_name, weights, timm.create_model, name, **knobs)
+    model = _create(full_name, weights, timm.create_model, knobs)
     settings = model.pretrained_cfg
     statistics = PixelStatistics.from_fractions(tuple(settings["mean"]), tuple(settings["std"]))
     stages = find_stages(model) or {"model": TimmFeatures(model)}
     return model, Backbone(full_name, stages, 3, statistics)
 
 
-def _create(full_name: str, weights: str, create: Any, name: str, **knobs: Any) -> Any:
+def _create(full_name: str, weights: str, create: Any, knobs: dict[str, Any]) -> Any:
     try:
         with warnings.catch_warnings():
             # What they warn of (old names, slow initial weights) is not for our users to change.
             warnings.simplefilter("ignore")
-            return create(name, **knobs)
+            return create(full_name.partition(":")[2], **knobs)
     except Exception as error:
         _refuse(full_name, weights, error)
 

@@ -3,7 +3,7 @@
 # B = batch, C = channels, D = embedding dim, H = height, W = width
 
 import hashlib
-from typing import Literal, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -54,8 +54,8 @@ class EmbeddingModel(nn.Module):
         features: Tensor = self.head(self.trunk(activations.to(self.scaling.mean.dtype)))
         return features
 
-    def parameter_groups(self) -> dict[Literal["trunk", "head"], list[nn.Parameter]]:
-        """Returns the parameters that learn, by the part they belong to.
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Returns the parameters that learn, of the `trunk` and of the `head`.
 
         The trunk's are listed also while a warm-up holds them still; frozen stages never are.
         """

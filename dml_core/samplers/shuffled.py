@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from dml_core.samplers.batch import Batch, BatchSampler
 from dml_core.seeding import numpy_stream
 

@@ -61,12 +61,14 @@ def make_inputs(
         ImageInputs(images, size_px=config.input_size_px, config=config.augmentation)
         for images in (data.train, data.validation)
     )
-    if not (config.trunk.cache and model.has_frozen_stages):
+    if not (config.trunk.cache and len(model.frozen)):
         return TrialInputs(train, validation, are_activations=False)
     folder = config.data.prepared_path.parent / ".activations" / config.data.folder_name
     key = _model_key(model, config, data.info.content_hash)
     views = [
-        _load_view(model, train, config, folder / f"{key}-{_set_key(data.train.paths)}", view, device)
+        _load_view(
+            model, train, config, folder / f"{key}-{_set_key(data.train.paths)}", view, device
+        )
         for view in range(config.trunk.cache_views)
     ]
     plain = _load_view(
@@ -77,23 +79,14 @@ def make_inputs(
 
 def _model_key(model: EmbeddingModel, config: TrialConfig, content_hash: str) -> str:
     """Returns a hash of all that the activations depend on but the choice of images."""
-    hasher = hashlib.sha256()
-    for name, tensor in model.frozen_state().items():
-        hasher.update(name.encode())
-        hasher.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     facts = {
         "format": _FORMAT,
         "data": content_hash,
-        "backbone": config.model.backbone,
-        "pixel_scaling": config.model.pixel_scaling,
-        "pooling": config.model.pooling,
-        "weights": config.model.weights,
-        "cut": config.trunk.train,
+        "network": model.frozen_fingerprint(),
         "size": config.input_size_px,
         "augmentation": config.augmentation.model_dump(mode="json"),
     }
-    hasher.update(json.dumps(facts, sort_keys=True).encode())
-    return hasher.hexdigest()[:20]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def _set_key(paths: list[str]) -> str:
@@ -113,7 +106,8 @@ def _load_view(
     with _locked(folder):
         if not path.exists():
             _compute_view(model, inputs, config, path, view=view, device=device)
-    return np.load(path, mmap_mode="r")
+    activations: np.ndarray = np.load(path, mmap_mode="r")
+    return activations
 
 
 @contextmanager

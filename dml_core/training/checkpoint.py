@@ -14,7 +14,6 @@ from torch import Tensor
 from dml_core.config import TrialConfig
 
 FORMAT = "dml-checkpoint-1"
-_STATE_KEYS = ("model", "best_model", "loss", "optimizer")
 
 
 class DamagedCheckpoint(ValueError):
@@ -97,7 +96,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def load_newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """Returns the newest whole checkpoint of a folder, and a message for each damaged one."""
-    refusals = []
+    refusals: list[str] = []
     for path in sorted(folder.glob("epoch_*.pt"), reverse=True):
         try:
             return load_checkpoint(path), refusals
@@ -145,7 +144,7 @@ def _describe(value: Any, hasher: "hashlib._Hash") -> Any:
     """Returns a JSON-like stand-in of a value; tensors go into the hash by their bytes."""
     if isinstance(value, Tensor):
         data = value.detach().cpu().contiguous()
-        hasher.update(data.reshape(-1).view(torch.uint8).numpy())
+        hasher.update(data.reshape(-1).view(torch.uint8).numpy().tobytes())
         return ["tensor", str(data.dtype), list(data.shape)]
     if isinstance(value, dict):
         return [[str(key), _describe(inner, hasher)] for key, inner in value.items()]

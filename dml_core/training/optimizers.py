@@ -33,9 +33,7 @@ def build_optimizer(
     fused = device.type in ("cpu", "cuda")
     if isinstance(config, AdamWConfig):
         betas = (config.beta1, config.beta2)
-        return torch.optim.AdamW(
-            groups, betas=betas, weight_decay=config.weight_decay, fused=fused
-        )
+        return torch.optim.AdamW(groups, betas=betas, weight_decay=config.weight_decay, fused=fused)
     assert isinstance(config, SgdConfig)
     return torch.optim.SGD(
         groups, momentum=config.momentum, weight_decay=config.weight_decay, fused=fused

@@ -1,6 +1,6 @@
 """The moving parts of a running trial: built from a configuration, restored from a checkpoint."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from dml_core.data.prepared import DevelopmentData
 from dml_core.data.targets import Targets, make_targets
 from dml_core.losses.base import MetricLoss
 from dml_core.losses.registry import build_loss_from_config
-from dml_core.models.embedding_model import EmbeddingModel, build_model
+from dml_core.models.building import build_model
+from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.samplers import BatchSampler, build_sampler
 from dml_core.training.activations import make_inputs
 from dml_core.training.checkpoint import Checkpoint
@@ -94,14 +95,19 @@ def _build_modules(
             config.loss, num_classes=num_classes, embedding_dim=config.model.embedding_dim
         )
     layout = torch.channels_last if config.training.channels_last else torch.contiguous_format
-    return model.to(device, memory_format=layout), loss.to(device)
+    model.to(device)
+    model.to(memory_format=layout)
+    return model, loss.to(device)
 
 
 def build_trial_optimizer(
     config: TrialConfig, *, model: EmbeddingModel, loss: nn.Module, device: torch.device
 ) -> Optimizer:
     """Returns a fresh optimiser over trunk, head and proxies."""
-    parts = {**model.parameter_groups(), "proxies": list(loss.parameters())}
+    parts: dict[str, Iterable[nn.Parameter]] = {
+        **model.parameter_groups(),
+        "proxies": loss.parameters(),
+    }
     return build_optimizer(config.optimizer, parts=parts, device=device)
 
 

@@ -116,13 +116,15 @@ def _remember_best(state: TrialState, scores: dict[str, float]) -> None:
     if score is None or not score > state.best_score:
         return
     state.best_score, state.best_epoch = score, state.epoch
-    moving = state.model.moving_state()
-    state.best_model = {name: value.detach().clone() for name, value in moving.items()}
+    # Frozen stages never move, so the best epoch's are those of every checkpoint.
+    state.best_model = {
+        name: value.detach().clone()
+        for name, value in state.model.state_dict().items()
+        if not name.startswith("frozen.")
+    }
 
 
-def _make_report(
-    state: TrialState, numbers: EpochNumbers, scores: dict[str, float]
-) -> EpochReport:
+def _make_report(state: TrialState, numbers: EpochNumbers, scores: dict[str, float]) -> EpochReport:
     diagnostics = numbers.mean_diagnostics()
     return EpochReport(
         epoch=state.epoch,

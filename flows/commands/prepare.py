@@ -18,7 +18,9 @@ def run_prepare(params: Path, assignments: list[str], *, workers: int) -> None:
         info = prepare_dataset(
             listing,
             config,
-            on_progress=lambda done, total: bar.update(bar.task_ids[0], completed=done, total=total),
+            on_progress=lambda done, total: bar.update(
+                bar.task_ids[0], completed=done, total=total
+            ),
             workers=workers or None,
         )
     seconds = time.perf_counter() - started

@@ -171,11 +171,8 @@ def write_fashion_mnist(
     for part, count in counts.items():
         images = np.random.default_rng(count).integers(0, 256, (count, 28, 28), dtype=np.uint8)
         labels = (np.arange(count) % 10).astype(np.uint8)
-        for name, array in (
-            (f"{part}-images-idx3-ubyte", images),
-            (f"{part}-labels-idx1-ubyte", labels),
-        ):
-            content = idx_bytes(array)
+        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+            name, content = f"{part}-{kind}-ubyte", idx_bytes(array)
             if gzipped:
                 (folder / f"{name}.gz").write_bytes(gzip.compress(content))
             else:

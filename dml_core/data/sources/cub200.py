@@ -31,7 +31,7 @@ def list_cub200(config: Cub200Data, *, counts: OfficialCounts = CUB200_COUNTS) -
         DatasetError: if the download is missing, partial or altered.
     """
     folder = RawSearch(config, CUB200).require(
-        "images.txt", "image_class_labels.txt", "classes.txt", "images"
+        "images.txt", "image_class_labels.txt", "classes.txt"
     )
     records = _read_records(folder, num_train_classes=counts.train_classes)
     return official_listing(

@@ -93,7 +93,11 @@ def _count(records: Sequence[ImageRecord]) -> OfficialCounts:
 
 def _absent(records: Sequence[ImageRecord], listed_in: str) -> list[str]:
     names = {record.file: record.path for record in records if record.file is not None}
-    return [f"{names[file]} is listed in {listed_in} but missing." for file in missing_files(names)]
+    missing = missing_files(names)
+    if not missing:
+        return []
+    total = f"{listed_in} lists {len(names):,} images, found {len(names) - len(missing):,} of them."
+    return [total, *(f"{names[file]} is listed in {listed_in} but missing." for file in missing)]
 
 
 def _repeated(records: Sequence[ImageRecord]) -> list[str]:

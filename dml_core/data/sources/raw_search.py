@@ -35,8 +35,7 @@ class RawSearch:
             entries: names of files or folders, or relative paths such as `img/WOMEN`.
         """
         folder = self._look(entries)
-        while folder is None and self._archives:
-            self._unpack(self._archives.pop(0))
+        while folder is None and self._unpack_next():
             folder = self._look(entries)
         return folder
 
@@ -50,14 +49,14 @@ class RawSearch:
     def content_folder(self) -> Path:
         """Returns data.raw with its subfolders, or what the archive at or in it unpacks to."""
         needs_unpacking = not self._starts or not _subfolders(self._starts[0])
-        if needs_unpacking and self._archives:
-            self._unpack(self._archives.pop(0))
+        if needs_unpacking:
+            self._unpack_next()
         return self._starts[-1]
 
-    def _survey(self) -> tuple[list[Path], list[Path]]:
-        """Returns the folders to search and the archives to unpack when that is not enough."""
+    def _survey(self) -> tuple[list[Path], list[Path] | None]:
+        """Returns the folders to search, and the archives where data.raw is one itself."""
         if self.raw.is_dir():
-            return [self.raw], self._archives_in(self.raw)
+            return [self.raw], None
         if archive_stem(self.raw.name) is None:
             raise DatasetError(
                 f"data.raw must be a folder or an archive ({', '.join(SUFFIXES)}), for it "
@@ -82,11 +81,21 @@ class RawSearch:
         lone = [folder / name for name in _file_names(folder) if archive_stem(name)]
         return lone if len(lone) == 1 else []
 
-    def _unpack(self, archive: Path) -> None:
+    def _unpack_next(self) -> bool:
+        """Unpacks one more archive; False if there is none left."""
+        # Looked for only now, because it takes a look at every file of a large dataset.
+        if self._archives is None:
+            self._archives = self._archives_in(self.raw)
+        if not self._archives:
+            return False
+        archive = self._archives.pop(0)
         folder = extract_archive(archive, self._target_of(archive))
         self._starts.append(folder)
-        if self._distribution.in_parts:
+        # One level of archives within archives, because an archive can hold itself.
+        is_nested = any(part.endswith(UNPACKED_SUFFIX) for part in archive.parent.parts)
+        if self._distribution.in_parts and not is_nested:
             self._archives.extend(self._archives_in(folder))
+        return True
 
     def _target_of(self, archive: Path) -> Path:
         name = f"{archive_stem(archive.name)}{UNPACKED_SUFFIX}"
@@ -109,11 +118,11 @@ class RawSearch:
                 if len(missing) < len(entries):
                     return (
                         f"dataset {self._distribution.name!r} is partial at {folder}: "
-                        f"{' and '.join(missing)} must be there too, but cannot be found. "
+                        f"{', '.join(missing)} must be there too, but cannot be found. "
                         f"Unpack the archive again. {self._distribution.advice()}"
                     )
         return self._missing(
-            f"{' and '.join(entries)} cannot be found there, nor up to {SEARCH_DEPTH} folders "
+            f"{', '.join(entries)} cannot be found there, nor up to {SEARCH_DEPTH} folders "
             "below, nor in an archive."
         )
 

@@ -50,9 +50,7 @@ def _unusable(column: str, roles: set[Role | None]) -> list[str]:
     if "test" in roles and pair:
         return [f"column {column!r} must have test, or query and gallery. Found {found}."]
     if "test" not in roles and len(pair) < 2:
-        return [
-            f"column {column!r} must have rows with test (or query and gallery). Found {found}."
-        ]
+        return [f"column {column!r} must have rows with test, or query and gallery. Found {found}."]
     return []
 
 

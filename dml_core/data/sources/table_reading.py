@@ -1,8 +1,11 @@
 """Reads a CSV or Parquet table as text, so that nothing in it changes its meaning."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from dml_core.data.records import DatasetError
@@ -23,15 +26,11 @@ class Table:
     def text(self, column: str) -> list[str]:
         """Returns a column as text, word for word; a missing value is an empty text."""
         values = self.frame[column].astype(object)
-        return ["" if pd.isna(value) else str(value) for value in values]
+        return ["" if _is_missing(value) else str(value) for value in values]
 
     def numbers(self, column: str) -> list[float]:
         """Returns a column as numbers; NaN where a value is none."""
-        values = self.frame[column]
-        if pd.api.types.is_bool_dtype(values) or pd.api.types.is_datetime64_any_dtype(values):
-            return [float("nan")] * len(values)
-        numbers = pd.to_numeric(values.astype(object), errors="coerce")
-        return [float(number) for number in numbers]
+        return [_to_number(value) for value in self.frame[column].astype(object)]
 
 
 def read_table(file: Path) -> Table:
@@ -52,6 +51,21 @@ def read_table(file: Path) -> Table:
             f"Found twice: {', '.join(repeated)}. Rename one."
         )
     return table
+
+
+def _is_missing(value: Any) -> bool:
+    return pd.api.types.is_scalar(value) and bool(pd.isna(value))
+
+
+def _to_number(value: Any) -> float:
+    # Python's own float, because it reads text exactly; but True and 1_000 are no measurements,
+    # and neither is a list of one number, which a Parquet cell may hold.
+    if isinstance(value, bool | np.bool_ | np.ndarray) or "_" in str(value):
+        return math.nan
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def _read_csv(file: Path) -> Table:
@@ -81,15 +95,19 @@ def _read_csv(file: Path) -> Table:
         ) from error
     header = [str(name).strip() for name in frame.iloc[0]]
     body = frame.iloc[1:].set_axis(header, axis="columns")
+    # Spreadsheets leave empty columns behind, and pandas writes its index under an empty name.
+    body = body.loc[:, [name != "" for name in header]]
     # Blank lines are dropped after numbering, so that row numbers stay those of the file.
     return Table(file=file, frame=body[(body != "").any(axis="columns")])
 
 
 def _read_parquet(file: Path) -> Table:
     try:
-        frame = pd.read_parquet(file).reset_index(drop=True)
+        frame = pd.read_parquet(file)
     except (OSError, ValueError) as error:
         raise DatasetError(
             f"{file} must be a Parquet file. It cannot be read: {error}. Write it again."
         ) from error
-    return Table(file=file, frame=frame)
+    # An index with a name is a column that pandas put aside; one without a name only counts.
+    frame = frame.reset_index(drop=None in frame.index.names)
+    return Table(file=file, frame=frame.set_axis([str(name) for name in frame], axis="columns"))

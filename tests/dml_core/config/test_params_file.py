@@ -16,7 +16,6 @@ def test_params_file_holds_the_defaults():
     assert load_trial_config(PARAMS) == TrialConfig()
 
 
-
 @pytest.mark.parametrize("section", list(TrialConfig.model_fields))
 def test_every_field_says_what_it_means(section):
     from dml_core.config.loading import _classes_of

@@ -1,0 +1,74 @@
+"""Official numbers are checked."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dml_core.data.records import DatasetError, ImageRecord
+from dml_core.data.sources.distribution import Distribution
+from dml_core.data.sources.official import OfficialCounts, count_problems, official_listing
+
+COUNTS = OfficialCounts(train_classes=1, train_images=2, test_classes=1, test_images=1)
+LETTERS = Distribution(name="letters", title="Letters", download="letters.zip")
+
+
+def _records(folder: Path) -> list[ImageRecord]:
+    rows = [("b.png", "one", "train"), ("a.png", "one", "train"), ("c.png", "two", "test")]
+    for path, _, _ in rows:
+        (folder / path).touch()
+    return [ImageRecord(p, class_name=c, role=r, file=folder / p) for p, c, r in rows]
+
+
+def test_a_whole_dataset_is_listed_in_order_of_path(tmp_path: Path):
+    records = _records(tmp_path)
+    listing = official_listing(
+        {"list.txt": records}, root=tmp_path, distribution=LETTERS, counts=COUNTS
+    )
+    assert [record.path for record in listing.records] == ["a.png", "b.png", "c.png"]
+    assert listing.root == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("field", "line"),
+    [
+        ("train_classes", "train classes must be 7,000, found 1."),
+        ("train_images", "train images must be 7,000, found 2."),
+        ("test_classes", "test classes must be 7,000, found 1."),
+        ("test_images", "test images must be 7,000, found 1."),
+        ("query_images", "query images must be 7,000, found 0."),
+        ("gallery_images", "gallery images must be 7,000, found 0."),
+    ],
+)
+def test_each_number_is_checked(tmp_path: Path, field: str, line: str):
+    assert count_problems(_records(tmp_path), replace(COUNTS, **{field: 7_000})) == [line]
+
+
+def test_a_class_on_both_sides_is_told(tmp_path: Path):
+    records = [replace(record, class_name="one") for record in _records(tmp_path)]
+    assert count_problems(records, COUNTS) == [
+        "train and test must share no class, found 1, as one."
+    ]
+
+
+def test_a_repeated_image_is_told_and_counts_once(tmp_path: Path):
+    records = _records(tmp_path)
+    with pytest.raises(DatasetError, match=r"has 1 problem\(s\):\n  - a.png is listed twice"):
+        official_listing(
+            {"list.txt": [*records, records[1]]},
+            root=tmp_path,
+            distribution=LETTERS,
+            counts=COUNTS,
+        )
+
+
+def test_what_the_source_found_is_reported_too(tmp_path: Path):
+    with pytest.raises(DatasetError, match=r"dataset 'letters' at .*\n  - odd thing") as caught:
+        official_listing(
+            {"list.txt": _records(tmp_path)},
+            root=tmp_path,
+            distribution=LETTERS,
+            counts=COUNTS,
+            other_problems=["odd thing."],
+        )
+    assert "Download letters.zip" in str(caught.value)

@@ -1,0 +1,64 @@
+"""Tests of the ordered map over processes."""
+
+import os
+
+import pytest
+
+from dml_core.data.parallel_map import count_cores, map_in_order
+from dml_core.data.records import DatasetError
+
+
+def square_with_process(number):
+    return number * number, os.getpid()
+
+
+def fail_on_three(number):
+    if number == 3:
+        raise ValueError("three")
+    return number
+
+
+def die(number):
+    os._exit(1)
+
+
+def test_one_worker_stays_in_this_process():
+    results = list(map_in_order(square_with_process, range(10), workers=1, chunk_size=2))
+    assert results == [(n * n, os.getpid()) for n in range(10)]
+
+
+def test_a_single_chunk_starts_no_process():
+    results = list(map_in_order(square_with_process, [3], workers=4, chunk_size=8))
+    assert results == [(9, os.getpid())]
+
+
+def test_several_workers_keep_the_order():
+    results = list(map_in_order(square_with_process, range(23), workers=2, chunk_size=2))
+    assert [value for value, _ in results] == [n * n for n in range(23)]
+    assert os.getpid() not in {process for _, process in results}
+
+
+def test_nothing_gives_nothing():
+    assert list(map_in_order(square_with_process, [], workers=2, chunk_size=2)) == []
+
+
+def test_an_error_in_a_worker_reaches_the_caller():
+    with pytest.raises(ValueError, match="three"):
+        list(map_in_order(fail_on_three, range(8), workers=2, chunk_size=1))
+
+
+def test_a_worker_that_dies_is_told():
+    with pytest.raises(DatasetError, match=r"a worker process died .*fewer workers \(now 2\)"):
+        list(map_in_order(die, range(4), workers=2, chunk_size=1))
+
+
+def test_a_consumer_may_stop_early():
+    results = map_in_order(square_with_process, range(1000), workers=2, chunk_size=1)
+    assert next(results)[0] == 0
+    results.close()
+    with pytest.raises(StopIteration):
+        next(results)
+
+
+def test_there_is_at_least_one_core():
+    assert 1 <= count_cores() <= os.cpu_count()

@@ -1,0 +1,180 @@
+"""Tests of opening prepared datasets."""
+
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dml_core.data.prepare import prepare_dataset
+from dml_core.data.prepared import open_development, open_test, verify_files
+from dml_core.data.records import DatasetError
+from tests.references.drawn_datasets import drawn_listing, tree_config, write_tree
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """A configuration whose dataset of 8 classes x 3 images (12 x 10 px) is prepared."""
+    config = tree_config(tmp_path, image_size_px=10)
+    prepare_dataset(write_tree(tmp_path / "raw", num_classes=8), config, workers=1)
+    return config
+
+
+def with_values(config, **values):
+    return type(config).model_validate({**config.model_dump(), **values})
+
+
+def test_train_and_validation_share_no_class(prepared):
+    data = open_development(prepared)
+    assert (data.train.num_classes, data.validation.num_classes) == (3, 1)
+    together = sorted(data.train.class_names + data.validation.class_names)
+    assert together == ["c00", "c01", "c02", "c03"]
+    assert (len(data.train), len(data.validation)) == (9, 3)
+
+
+def test_labels_name_the_classes_of_the_paths(prepared):
+    data = open_development(prepared)
+    for images in (data.train, data.validation, open_test(prepared)[0]):
+        assert images.labels.dtype == np.int64
+        assert sorted(set(images.labels)) == list(range(images.num_classes))
+        named = [images.class_names[label] for label in images.labels]
+        assert named == [path.split("/")[0] for path in images.paths]
+
+
+def test_images_are_those_of_the_files(prepared, tmp_path):
+    images, info = open_test(prepared)
+    assert info.channels == images.channels == 3
+    for index, path in enumerate(images.paths):
+        with Image.open(tmp_path / "raw" / path) as original:
+            assert np.array_equal(images.image(index), np.asarray(original))
+    assert images.sizes.tolist() == [[12, 10]] * 12
+
+
+def test_every_fold_has_other_validation_classes(tmp_path):
+    config = tree_config(tmp_path, folds=4)
+    prepare_dataset(drawn_listing(num_classes=16), config)
+    seen = []
+    for fold in range(4):
+        data = open_development(with_values(config, fold=fold))
+        assert not set(data.train.class_names) & set(data.validation.class_names)
+        assert data.train.num_classes + data.validation.num_classes == 8
+        seen.extend(data.validation.class_names)
+    assert sorted(seen) == [f"c{label:02d}" for label in range(8)]
+    with pytest.raises(DatasetError, match=r"data\.fold must be below data\.folds=4\. Got 4"):
+        open_development(with_values(config, fold=4))
+
+
+def test_training_opens_nothing_of_the_test_folder(prepared):
+    shutil.rmtree(prepared.prepared_path / "test")
+    assert len(open_development(prepared).train) == 9
+    with pytest.raises(DatasetError, match=r"test/images\.bin is missing"):
+        open_test(prepared)
+
+
+def test_continuous_labels_are_the_columns_asked_for(prepared):
+    assert open_development(prepared).train.continuous.shape == (9, 0)
+    config = with_values(prepared, continuous_labels=("height", "angle"))
+    images, _ = open_test(config)
+    # The class number and ten degrees an image, in the order of the configuration.
+    assert images.continuous.dtype == np.float64
+    assert images.continuous[:4].tolist() == [[4, 0], [4, 10], [4, 20], [5, 0]]
+
+
+def test_an_unknown_continuous_label_is_refused_with_those_there_are(prepared):
+    config = with_values(prepared, continuous_labels=("angel",))
+    with pytest.raises(DatasetError, match=r"Got 'angel'. There are: angle, height. Did you mean"):
+        open_development(config)
+
+
+def test_a_missing_folder_says_what_to_run(tmp_path):
+    with pytest.raises(DatasetError, match=r"'tiny' is not prepared at .*Run: dml prepare"):
+        open_development(tree_config(tmp_path))
+
+
+def test_other_values_than_prepared_with_are_refused_with_both(prepared):
+    config = with_values(prepared, image_size_px=12, split_seed=3)
+    with pytest.raises(DatasetError, match=r"data\.image_size_px was 10, and is 12 now") as caught:
+        open_development(config)
+    assert "data.split_seed was 0, and is 3 now" in str(caught.value)
+    with pytest.raises(DatasetError, match="image_size_px was 10"):
+        open_test(config)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"on_bad_image": "fail"},
+        {"max_refused_fraction": 0.5},
+        {"raw": "elsewhere"},
+        {"quantize_bins": 3},
+        {"standardize_labels": False},
+    ],
+)
+def test_values_without_effect_on_the_data_may_change(prepared, values):
+    assert len(open_development(with_values(prepared, **values)).train) == 9
+
+
+@pytest.mark.parametrize("name", ["development/images.bin", "development/manifest.parquet"])
+def test_truncated_files_are_refused_by_name(prepared, name):
+    file = prepared.prepared_path / name
+    size = file.stat().st_size
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(DatasetError, match=f"{name} has {size - 1} bytes instead of {size}"):
+        open_development(prepared)
+
+
+def test_a_manifest_that_is_no_parquet_is_refused(prepared):
+    file = prepared.prepared_path / "test" / "manifest.parquet"
+    file.write_bytes(bytes(file.stat().st_size))
+    with pytest.raises(DatasetError, match=r"test/manifest\.parquet is damaged"):
+        open_test(prepared)
+
+
+def test_verification_names_the_damaged_file(prepared):
+    verify_files(prepared.prepared_path)
+    file = prepared.prepared_path / "test" / "images.bin"
+    content = bytearray(file.read_bytes())
+    content[100] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(DatasetError, match=r"test/images\.bin is damaged"):
+        verify_files(prepared.prepared_path)
+
+
+def test_a_changed_split_is_refused(prepared):
+    file = prepared.prepared_path / "splits.json"
+    file.write_text(file.read_text().replace("c07", "c99"))
+    with pytest.raises(DatasetError, match="was changed after it was written"):
+        open_development(prepared)
+
+
+def test_selections_count_labels_anew_and_share_the_memory_map(prepared):
+    images, _ = open_test(prepared)
+    chosen = images.select(np.array([10, 3, 11]))
+    assert chosen.class_names == ("c05", "c07")
+    assert chosen.labels.tolist() == [1, 0, 1]
+    assert chosen.paths == ["c07/1.png", "c05/0.png", "c07/2.png"]
+    assert np.shares_memory(chosen.image(1), images.image(3))
+    assert np.array_equal(chosen.image(1), images.image(3))
+
+
+def test_an_empty_selection_is_an_empty_set(prepared):
+    nothing = open_test(prepared)[0].select([])
+    assert (len(nothing), nothing.num_classes, nothing.stack) == (0, 0, None)
+
+
+def test_a_mask_is_not_taken_for_indices(prepared):
+    images, _ = open_test(prepared)
+    with pytest.raises(AssertionError, match="indices are bool"):
+        images.select(np.ones(len(images), dtype=bool))
+
+
+def test_a_set_travels_to_another_process_without_its_pixels(tmp_path):
+    config = tree_config(tmp_path, image_size_px=64, color="gray")
+    prepare_dataset(drawn_listing(num_classes=8), config)
+    train = open_development(config).train
+    content = pickle.dumps(train)
+    assert len(content) < train.sizes.prod(axis=1).sum() / 4
+    copy = pickle.loads(content)  # noqa: S301 - our own bytes
+    assert np.array_equal(copy.image(2), train.image(2))
+    assert copy.paths == train.paths

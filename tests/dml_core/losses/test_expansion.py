@@ -1,0 +1,218 @@
+"""Embedding Expansion, alone and inside the four losses that can use it."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from dml_core.config.losses import (
+    ExpansionConfig,
+    LiftedStructureConfig,
+    MultiSimilarityConfig,
+    NPairConfig,
+    TripletConfig,
+)
+from dml_core.losses.distances import self_products, unit_vectors
+from dml_core.losses.expansion import hardest_class_negatives
+from dml_core.losses.lifted_structure import LiftedStructureLoss
+from dml_core.losses.multi_similarity import MultiSimilarityLoss
+from dml_core.losses.n_pair import NPairLoss
+from dml_core.losses.triplet import TripletLoss
+from tests.references import pair_losses
+from tests.references.expansion import hardest_negatives
+from tests.references.labelled_batches import labelled_batches
+
+MINED = ["triplet_all", "triplet_semi_hard", "triplet_hard"]
+LOSSES = [*MINED, "lifted_structure", "n_pair", "n_pair_unnormalised", "multi_similarity"]
+
+
+def build(name, **expansion):
+    chosen = {"expansion": ExpansionConfig(**expansion)} if expansion else {}
+    sizes = {"num_classes": 100, "embedding_dim": 4}
+    if name in MINED:
+        config = TripletConfig(mining=name.removeprefix("triplet_"), margin=0.3, **chosen)
+        return TripletLoss(config, **sizes)
+    if name == "lifted_structure":
+        return LiftedStructureLoss(LiftedStructureConfig(margin=0.8, **chosen), **sizes)
+    if name == "multi_similarity":
+        return MultiSimilarityLoss(MultiSimilarityConfig(mining_epsilon=0.1, **chosen), **sizes)
+    normalize = name == "n_pair"
+    return NPairLoss(NPairConfig(normalize=normalize, scale=2.0, **chosen), **sizes)
+
+
+def slow_definition(name, batch, *, points, normalize):
+    by_similarity = name in ("n_pair", "n_pair_unnormalised", "multi_similarity")
+    unnormalised = name == "n_pair_unnormalised"
+    rows = batch.embeddings.tolist() if unnormalised else pair_losses.unit_rows(batch.embeddings)
+    negatives = hardest_negatives(
+        rows, batch.labels, points=points, normalize=normalize, by_similarity=by_similarity
+    )
+    if name in MINED:
+        mining = name.removeprefix("triplet_")
+        return pair_losses.triplet(*batch, margin=0.3, mining=mining, negatives=negatives)
+    if name == "lifted_structure":
+        return pair_losses.lifted_structure(*batch, margin=0.8, negatives=negatives)
+    if name == "multi_similarity":
+        knobs = {"alpha": 2.0, "beta": 50.0, "base": 0.5, "epsilon": 0.1}
+        return pair_losses.multi_similarity(*batch, **knobs, negatives=negatives)
+    knobs = {"normalize": not unnormalised, "scale": 2.0, "l2_weight": 0.0}
+    return pair_losses.n_pair(*batch, **knobs, negatives=negatives)
+
+
+def on_circle(*degrees):
+    angles = torch.tensor(degrees, dtype=torch.float64) * math.pi / 180
+    return torch.stack([angles.cos(), angles.sin()], dim=1)
+
+
+def chord(degrees):
+    return 2 * math.sin(math.radians(degrees) / 2)
+
+
+def balanced_batch(*, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    embeddings = torch.randn(12, 4, generator=generator, dtype=torch.float64).to(dtype)
+    return embeddings, torch.arange(12) % 3
+
+
+def test_the_hardest_pair_of_two_arcs_is_found_between_their_synthetics():
+    # Class 0 at 0 and 40 degrees has its midpoint at 20; class 1 lies alone at 120 degrees above
+    # it, class 2 at 10 and 50 with its midpoint at 30.
+    unit = on_circle(0, 40, 120, 10, 50)
+    labels = torch.tensor([0, 0, 1, 2, 2])
+    hardest = hardest_class_negatives(self_products(unit), labels, ExpansionConfig(points=1))
+    # Anchor at 0 stands for 0 and 20: class 1 from 20 (100 degrees), class 2 from either (10).
+    # Anchor at 40 stands for 40 and 20: class 1 from itself (80 degrees).
+    assert hardest.values[0, 1].item() == pytest.approx(chord(100))
+    assert hardest.values[0, 2].item() == pytest.approx(chord(10))
+    assert hardest.values[1, 1].item() == pytest.approx(chord(80))
+    # Points 5 and 6 are the midpoints of classes 0 and 2.
+    assert hardest.anchor_points[0, 1].item() == 5
+    assert hardest.class_points[0, 1].item() == 2
+    assert hardest.anchor_points[1, 1].item() == 1
+    # The lone anchor at 120 is nearest to the originals at 40 and 50.
+    assert hardest.class_points[2].tolist()[::2] == [1, 4]
+    assert hardest.classes.tolist() == [0, 1, 2]
+    assert hardest.mask[0].tolist() == [False, True, True]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    batch=labelled_batches(max_size=10),
+    points=st.integers(1, 4),
+    normalize=st.booleans(),
+    by_similarity=st.booleans(),
+)
+def test_hardest_values_equal_the_slow_definition(batch, points, normalize, by_similarity):
+    config = ExpansionConfig(points=points, normalize=normalize)
+    products = batch.embeddings @ batch.embeddings.T
+    found = hardest_class_negatives(products, batch.labels, config, by_similarity=by_similarity)
+    expected = hardest_negatives(
+        batch.embeddings.tolist(),
+        batch.labels,
+        points=points,
+        normalize=normalize,
+        by_similarity=by_similarity,
+    )
+    for values, mask, slow in zip(found.values, found.mask, expected, strict=True):
+        assert values[mask].tolist() == pytest.approx(slow, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("points", [1, 2, 3])
+@settings(max_examples=12, deadline=None)
+@given(batch=labelled_batches(max_size=10, max_classes=3), normalize=st.booleans())
+def test_each_loss_equals_its_slow_definition(name, points, batch, normalize):
+    expected = slow_definition(name, batch, points=points, normalize=normalize)
+    loss = build(name, points=points, normalize=normalize)(*batch)
+    assert loss.item() == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_zero_points_are_bit_for_bit_the_plain_loss(name):
+    results = []
+    for loss in (build(name), build(name, points=0)):
+        embeddings, labels = balanced_batch(dtype=torch.float32)
+        value = loss(embeddings.requires_grad_(), labels)
+        value.backward()
+        assert "synthetic_fraction" not in loss.diagnostics
+        results.append((value, embeddings.grad))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("normalize", [True, False])
+def test_gradient_of_each_loss_is_right(name, normalize):
+    # The gradient is checked one number at a time, so the batch is small.
+    embeddings = torch.randn(8, 3, generator=torch.Generator().manual_seed(3)).double()
+    labels = torch.tensor([0, 1, 2, 0, 1, 2, 0, 0])
+    loss = build(name, points=2, normalize=normalize)
+    assert loss(embeddings, labels) > 0
+    assert loss.diagnostics["synthetic_fraction"] > 0
+    assert gradcheck(lambda x: loss(x, labels), embeddings.requires_grad_())
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("labels", [[0, 1, 2], [0, 0, 0]])
+def test_one_class_or_only_lone_samples_backpropagate(name, labels):
+    embeddings = torch.eye(3, requires_grad=True)
+    loss = build(name, points=2)(embeddings, torch.tensor(labels))
+    loss.backward()
+    assert loss.item() == 0
+    assert embeddings.grad.abs().sum() == 0
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_opposite_ends_copies_and_zero_rows_are_finite_in_every_dtype(name, dtype):
+    rows = [[1.0, 0], [-1, 0], [0, 0], [1, 2], [2, 1], [2, 1], [1, 0]]
+    embeddings = torch.tensor(rows, dtype=dtype, requires_grad=True)
+    loss = build(name, points=3)(embeddings, torch.tensor([0, 0, 1, 1, 2, 2, 2]))
+    loss.backward()
+    assert loss.isfinite()
+    assert embeddings.grad.isfinite().all()
+
+
+def test_diagnostics_tell_the_synthetic_share_and_class_by_class_distances():
+    loss = build("triplet_hard", points=1)
+    # Midpoint of class 7 at 20 degrees. Class 3 at 60 is nearest to the anchor at 40 itself
+    # (20 degrees), and to the anchor at 0 through the midpoint (40 degrees): one of the three
+    # pairs, with that of the lone anchor at 60, has a synthetic end.
+    loss(on_circle(0, 40, 60), torch.tensor([7, 7, 3]))
+    assert loss.diagnostics["synthetic_fraction"].item() == pytest.approx(1 / 3)
+    assert loss.diagnostics["hardest_classes"].tolist() == [3, 7]
+    expected = torch.tensor([[0, chord(20)], [chord(20), 0]], dtype=torch.float64)
+    torch.testing.assert_close(loss.diagnostics["hardest_distances"], expected)
+
+
+def test_hardest_distances_are_symmetric_and_least_over_all_points_of_two_classes():
+    embeddings, labels = balanced_batch(seed=5)
+    loss = build("multi_similarity", points=3)
+    loss(embeddings, labels)
+    found = loss.diagnostics["hardest_distances"]
+    torch.testing.assert_close(found, found.T)
+    originals = torch.cdist(unit_vectors(embeddings), unit_vectors(embeddings))
+    assert (found[0, 1] <= originals[labels == 0][:, labels == 1].min()).item()
+
+
+def test_no_tensor_is_larger_than_all_points_squared():
+    generator = torch.Generator().manual_seed(6)
+    # One class of 60 and 60 lone samples, which padding to the largest class would blow up.
+    labels = torch.cat([torch.zeros(60, dtype=torch.int64), torch.arange(1, 61)])
+    embeddings = torch.randn(120, 256, generator=generator, requires_grad=True)
+    num_points = 120 + 30 * 4
+    sizes = []
+
+    class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            parts = result if isinstance(result, tuple | list) else [result]
+            sizes.extend(part.numel() for part in parts if isinstance(part, torch.Tensor))
+            return result
+
+    with Recorder():
+        build("triplet_all", points=4)(embeddings, labels).backward()
+    assert max(sizes) == num_points**2

@@ -1,0 +1,151 @@
+"""Fitting stored tensors to trunks."""
+
+import pytest
+import timm
+import torch
+from sklearn.datasets import load_sample_image
+from torch import nn
+
+from dml_core.config.model import ModelConfig
+from dml_core.models import build_embedding_model
+from dml_core.models.convnet import build_convnet
+from dml_core.models.problems import ModelError
+from dml_core.models.stages import find_stages
+from dml_core.models.weights import (
+    PACKAGE_BACKBONE,
+    PACKAGE_WEIGHTS,
+    load_weights,
+    read_package_weights,
+)
+
+
+def build_trunk(seed: int) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return build_convnet(in_channels=1, width=4)
+
+
+def load(model: nn.Module, path) -> None:
+    load_weights(model, dict(model.named_children()), str(path), backbone="convnet")
+
+
+def save(content, tmp_path):
+    torch.save(content, tmp_path / "weights.pth")
+    return tmp_path / "weights.pth"
+
+
+def is_same(model: nn.Module, other: nn.Module) -> bool:
+    tensors = other.state_dict()
+    return all(torch.equal(tensor, tensors[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "trunk.", "module.trunk.", "_orig_mod."])
+def test_file_is_copied_whatever_stands_before_its_names(tmp_path, prefix):
+    stored, model = build_trunk(0), build_trunk(1)
+    assert not is_same(model, stored)
+    content = {f"{prefix}{name}": tensor for name, tensor in stored.state_dict().items()}
+    load(model, save(content, tmp_path))
+    assert is_same(model, stored)
+
+
+def test_classifier_in_the_file_is_passed_over(tmp_path):
+    stored, model = build_trunk(0), build_trunk(1)
+    classifier = {"fc.weight": torch.ones(3, 16), "classifier.bias": torch.ones(3)}
+    load(model, save({**stored.state_dict(), **classifier}, tmp_path))
+    assert is_same(model, stored)
+
+
+def test_library_classifier_of_another_size_is_passed_over(tmp_path):
+    stored = timm.create_model("test_resnet", num_classes=7)
+    model = timm.create_model("test_resnet", num_classes=0)
+    path = save(stored.state_dict(), tmp_path)
+    load_weights(model, find_stages(model), str(path), backbone="timm:test_resnet")
+    assert is_same(model, stored)
+
+
+def test_missing_count_of_batches_is_no_problem(tmp_path):
+    stored, model = build_trunk(0), build_trunk(1)
+    names = [name for name in stored.state_dict() if not name.endswith("num_batches_tracked")]
+    load(model, save({name: stored.state_dict()[name] for name in names}, tmp_path))
+    assert is_same(model, stored)
+
+
+def test_half_precision_file_is_widened(tmp_path):
+    stored, model = build_trunk(0), build_trunk(1)
+    content = {name: tensor.half() for name, tensor in stored.state_dict().items()}
+    load(model, save(content, tmp_path))
+    weight = model.state_dict()["stage1.0.weight"]
+    assert weight.dtype == torch.float32
+    assert torch.equal(weight, stored.state_dict()["stage1.0.weight"].half().float())
+
+
+def test_misfits_are_named_with_their_totals(tmp_path):
+    content = build_trunk(0).state_dict()
+    del content["stage1.1.bias"]
+    content["stage2.0.weight"] = torch.ones(8, 4, 5, 5)
+    content.update({f"extra.{i}": torch.ones(1) for i in range(12)})
+    with pytest.raises(ModelError) as raised:
+        load(build_trunk(1), save(content, tmp_path))
+    message = str(raised.value)
+    assert "1 missing (stage1.1.bias)" in message
+    assert "12 unexpected (extra.0, extra.1," in message
+    assert "extra.9 and 2 more)" in message
+    assert "1 of another shape (stage2.0.weight (8, 4, 5, 5) for (8, 4, 3, 3))" in message
+    assert "model.backbone=convnet" in message
+
+
+def test_file_that_does_not_fit_leaves_the_model_as_it_was(tmp_path):
+    content = build_trunk(0).state_dict()
+    del content["stage3.0.weight"]
+    model = build_trunk(1)
+    with pytest.raises(ModelError, match=r"stage3\.0\.weight"):
+        load(model, save(content, tmp_path))
+    assert is_same(model, build_trunk(1))
+
+
+def test_embedding_model_of_another_cut_is_a_source_of_weights(tmp_path):
+    knobs = {"in_channels": 3, "input_size_px": 32, "normalize": True}
+    config = ModelConfig(backbone="timm:test_resnet")
+    trained = build_embedding_model(config, train="from:layer2", **knobs)
+    path = save({"model": trained.state_dict()}, tmp_path)
+    started = build_embedding_model(
+        config.model_copy(update={"weights": str(path)}), train="all", **knobs
+    )
+    expected = nn.Sequential(*trained.frozen, *trained.trunk).state_dict().values()
+    found = started.trunk.state_dict().values()
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("weights", "backbone"),
+    [
+        (PACKAGE_WEIGHTS, "timm:resnet18"),
+        (PACKAGE_WEIGHTS, "convnet"),
+        ("package:resnet50", PACKAGE_BACKBONE),
+    ],
+)
+def test_package_weights_are_for_one_backbone(weights, backbone):
+    with pytest.raises(ModelError, match=f"Got model.weights={weights} and .*={backbone}"):
+        load_weights(nn.Identity(), {}, weights, backbone=backbone)
+
+
+def test_package_weights_fit_the_whole_model_of_timm_strictly():
+    bare = timm.create_model("tf_efficientnet_lite0", num_classes=0)
+    stored = read_package_weights(bare, PACKAGE_WEIGHTS, backbone=PACKAGE_BACKBONE)
+    whole = timm.create_model("tf_efficientnet_lite0")
+    whole.load_state_dict(stored, strict=True)
+    load_weights(bare, find_stages(bare), PACKAGE_WEIGHTS, backbone=PACKAGE_BACKBONE)
+    assert is_same(bare, whole)
+
+
+# ImageNet's class 698 is palace and 985 is daisy; the photographs come with scikit-learn.
+@pytest.mark.parametrize(("photograph", "class_index"), [("china.jpg", 698), ("flower.jpg", 985)])
+def test_package_weights_recognize_photographs(photograph, class_index):
+    model = timm.create_model("tf_efficientnet_lite0", num_classes=0)
+    stored = read_package_weights(model, PACKAGE_WEIGHTS, backbone=PACKAGE_BACKBONE)
+    model = timm.create_model("tf_efficientnet_lite0").eval()
+    model.load_state_dict(stored)
+    pixels = torch.from_numpy(load_sample_image(photograph).copy()).permute(2, 0, 1)[None]
+    square = pixels[:, :, :420, 110:530].float()
+    image = nn.functional.interpolate(square, size=224, mode="bilinear", antialias=True)
+    with torch.no_grad():
+        assert model(image / 127.5 - 1).argmax().item() == class_index
