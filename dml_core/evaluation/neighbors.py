@@ -107,7 +107,7 @@ def shuffled_order(num_gallery: int) -> IntArray:
 def query_blocks(num_queries: int, *, block_size: int, row_length: int) -> Iterator[slice]:
     """Yields slices over the queries, shorter where each query needs a long row of memory.
 
-    All have nearly the same length: faiss is ten times slower on a short remainder.
+    All have nearly the same length: faiss is many times slower on a short remainder.
     """
     most = max(1, min(block_size, MAX_BLOCK_ENTRIES // max(1, row_length)))
     num_blocks = -(-num_queries // most)

@@ -22,8 +22,8 @@ class Frame:
 
     Cosine: every vector gets unit length; a zero vector stays zero and is equally far from all.
     Euclidean: the mean of the gallery becomes the origin and the largest entry at most 1. faiss
-    computes |x|² + |y|² - 2xy, which loses all digits when vectors share a large offset, and
-    overflows for large ones.
+    computes |x|² + |y|² - 2xy in large searches, which loses all digits when vectors share a
+    large offset, and overflows for large ones.
     """
 
     metric: Metric

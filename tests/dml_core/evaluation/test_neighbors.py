@@ -89,11 +89,17 @@ def test_the_shuffled_order_is_fixed_and_no_file_order():
 
 
 def test_euclidean_order_survives_a_large_common_offset():
-    # 1000.1 squared needs more digits than float32 has; without centring the order is lost.
-    # faiss multiplies out the square only for some hundred queries and more.
-    line = np.arange(400, dtype=np.float32)[:, None] / 8 + np.float32(1000)
-    found = find_all(line, num_neighbors=2, metric="euclidean")
-    np.testing.assert_array_equal(np.sort(found[1:-1]), [[i - 1, i + 1] for i in range(1, 399)])
+    # |x|² is about 512 x 1000², so float32 has steps of 32 there, where the distances are about
+    # 1000: without centring two of three neighbours are wrong. Small searches do not show it,
+    # since faiss multiplies out the square in larger ones only.
+    random = np.random.default_rng(0)
+    embeddings = (random.standard_normal((300, 512)) + 1000).astype(np.float32)
+    found = find_all(embeddings, num_neighbors=3, metric="euclidean")
+    wide = embeddings.astype(np.float64) - 1000
+    lengths = (wide**2).sum(axis=1)
+    distances = lengths[:, None] + lengths - 2 * wide @ wide.T
+    np.fill_diagonal(distances, np.inf)
+    np.testing.assert_array_equal(found, np.argsort(distances, axis=1)[:, :3])
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
