@@ -70,6 +70,21 @@ def evaluate(
 
 
 @app.command()
+def baseline(
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+    of: Annotated[
+        str, typer.Option(help="pixels, or features: the network's before training.")
+    ] = "pixels",
+    split: Annotated[str, typer.Option(help="test or validation.")] = "validation",
+) -> None:
+    """Judge what needs no training: the scores that a model must beat."""
+    from flows.commands.baseline import run_baseline
+
+    run_baseline(params, set_ or [], of=of, split=split)
+
+
+@app.command()
 def losses() -> None:
     """List the losses with their knobs, ranges and defaults."""
     from flows.commands.losses import run_losses

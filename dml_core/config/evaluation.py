@@ -1,14 +1,19 @@
 """Which numbers an evaluation gives."""
 
+from typing import Annotated
+
 from pydantic import Field
 
 from dml_core.config.section import Section
+
+Rank = Annotated[int, Field(ge=1, le=1_000_000)]
+Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class EvaluationConfig(Section):
     """Retrieval, clustering, continuous labels, occlusion."""
 
-    recall_at: tuple[int, ...] = (1, 2, 4, 8)
+    recall_at: tuple[Rank, ...] = Field(default=(1, 2, 4, 8), min_length=1)
     """The K of R@K."""
     clustering: bool = True
     """Compute NMI and pair F1 over k-means with as many clusters as classes."""
@@ -18,11 +23,11 @@ class EvaluationConfig(Section):
     """k-means runs, of which the best by its own objective counts."""
     binary: bool = False
     """Also evaluate the embeddings cut to one bit a dimension (value > 0), by Hamming distance."""
-    label_at: tuple[int, ...] = (1, 5, 10)
+    label_at: tuple[Rank, ...] = Field(default=(1, 5, 10), min_length=1)
     """The K of the mean label distance, where there are continuous labels."""
-    ndcg_at: tuple[int, ...] = (10, 50, 100)
+    ndcg_at: tuple[Rank, ...] = Field(default=(10, 50, 100), min_length=1)
     """The K of nDCG, where there are continuous labels; the first is `ndcg` for selection."""
-    occlusion: tuple[float, ...] = ()
+    occlusion: tuple[Share, ...] = ()
     """Sides of the black square laid over each image, as shares of its side; none by default."""
     block_size: int = Field(default=1024, ge=1, le=1_000_000)
     """Queries searched at once; bounds the memory, never changes a number."""

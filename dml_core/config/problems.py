@@ -40,6 +40,7 @@ _RULES = {
     "bool_type": "true or false",
     "string_type": "text",
     "tuple_type": "a list",
+    "too_short": "a list with at least one entry",
     "dict_type": "a mapping",
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",

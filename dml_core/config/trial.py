@@ -120,6 +120,12 @@ class TrialConfig(Section):
                 f"loss.anchors=heads needs the groups of sampler.name=dense. "
                 f"Got sampler.name={self.sampler.name}"
             )
+        wanted = self.selection_metric
+        if wanted == "recall_at_1" and 1 not in self.evaluation.recall_at:
+            problems.append(
+                f"training.selection_metric=recall_at_1 needs 1 in evaluation.recall_at. "
+                f"Got {list(self.evaluation.recall_at)}"
+            )
         if self.training.warmup_epochs >= self.training.epochs:
             problems.append(
                 f"training.warmup_epochs must be below training.epochs, or the trunk never learns. "

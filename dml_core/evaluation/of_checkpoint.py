@@ -81,5 +81,9 @@ def evaluate_checkpoint(
             for place in ("center", "boundary"):
                 on_progress(f"occlusion of {size:g} at the {place}")
                 occluded = run(partial(occlude, size=size, place=place), quick)
-                scores[f"occluded_{place}_{size:g}_recall_at_1"] = occluded["recall_at_1"]
+                scores |= {
+                    f"occluded_{place}_{size:g}_{name}": value
+                    for name, value in occluded.items()
+                    if not name.startswith("num_")
+                }
     return scores

@@ -4,24 +4,18 @@ import json
 from pathlib import Path
 
 from dml_core.config.loading import parse_overrides, resolve_trial_config, to_flat_dict
-from dml_core.data.prepared import open_development, open_test
 from dml_core.evaluation.of_checkpoint import evaluate_checkpoint
 from dml_core.training.checkpoint import Checkpoint, load_checkpoint, load_newest_checkpoint
-from flows.commands.terminal import console, print_scores
+from flows.commands.splits import open_split
+from flows.commands.terminal import print_scores, say
 
 
 def run_evaluate(path: Path, assignments: list[str], *, split: str, output: Path | None) -> None:
     """Evaluates a checkpoint, prints every metric and writes them as JSON."""
-    if split not in ("test", "validation"):
-        raise ValueError(f"--split must be test or validation. Got {split!r}.")
     checkpoint, found = _find_checkpoint(path)
     stored = to_flat_dict(checkpoint.config)
     config = resolve_trial_config(stored, parse_overrides(assignments), source="--set")
-    if split == "test":
-        images, info = open_test(config.data)
-    else:
-        development = open_development(config.data)
-        images, info = development.validation, development.info
+    images, info = open_split(config.data, split)
     if info.content_hash != checkpoint.data_hash:
         raise ValueError(
             f"{config.data.prepared_path} is not the data that this model was trained on: its "
@@ -44,7 +38,7 @@ def run_evaluate(path: Path, assignments: list[str], *, split: str, output: Path
         "scores": scores,
     }
     target.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    console.print(f"written to {target}")
+    say(f"written to {target}")
 
 
 def _find_checkpoint(path: Path) -> tuple[Checkpoint, Path]:
@@ -53,7 +47,7 @@ def _find_checkpoint(path: Path) -> tuple[Checkpoint, Path]:
     folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
     checkpoint, refusals = load_newest_checkpoint(folder)
     for refusal in refusals:
-        console.print(f"{refusal} The one before it is used.", markup=False)
+        say(f"{refusal} The one before it is used.")
     if checkpoint is None:
         raise FileNotFoundError(f"there is no checkpoint in {path}. Train one with: dml train")
     return checkpoint, folder

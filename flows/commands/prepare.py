@@ -6,7 +6,7 @@ from pathlib import Path
 from dml_core.config import load_trial_config
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.sources.registry import list_images
-from flows.commands.terminal import console, progress_bar
+from flows.commands.terminal import progress_bar, say
 
 
 def run_prepare(params: Path, assignments: list[str], *, workers: int) -> None:
@@ -24,19 +24,18 @@ def run_prepare(params: Path, assignments: list[str], *, workers: int) -> None:
             workers=workers or None,
         )
     seconds = time.perf_counter() - started
-    console.print(
+    say(
         f"{config.folder_name}: {info.num_development_images:,} images of "
         f"{info.num_development_classes:,} classes to develop on, {info.num_test_images:,} of "
         f"{info.num_test_classes:,} held back for the test, in {seconds:.1f} s"
     )
-    console.print(f"  folder        {config.prepared_path}")
-    console.print(f"  content hash  {info.content_hash}")
-    console.print(f"  split hash    {info.split_hash}")
+    say(f"  folder        {config.prepared_path}")
+    say(f"  content hash  {info.content_hash}")
+    say(f"  split hash    {info.split_hash}")
     if info.num_refused:
-        console.print(f"  refused       {info.num_refused} images, see refused.csv there")
+        say(f"  refused       {info.num_refused} images, see refused.csv there")
     if info.single_image_classes:
         names = ", ".join(info.single_image_classes[:5])
-        console.print(
+        say(
             f"  single image  {len(info.single_image_classes)} classes have one image ({names})",
-            markup=False,
         )

@@ -17,11 +17,16 @@ from rich.table import Table
 console = Console()
 
 
+def say(text: str) -> None:
+    """Prints a line as it is: no wrapping in pipes, no markup read from names in the data."""
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
 @contextmanager
 def progress_bar(what: str) -> Iterator[Progress]:
     """Shows a bar with count, elapsed and remaining time; in a pipe it shows nothing."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -34,7 +39,8 @@ def progress_bar(what: str) -> Iterator[Progress]:
 
 def print_scores(title: str, scores: Mapping[str, float]) -> None:
     """Prints metrics as a table of name and value."""
-    table = Table(title=title, title_justify="left")
+    say(title)
+    table = Table()
     table.add_column("metric")
     table.add_column("value", justify="right")
     for name, value in scores.items():

@@ -10,7 +10,7 @@ from dml_core.data.prepared import open_development
 from dml_core.training.checkpoint import Checkpoint, checkpoint_path
 from dml_core.training.in_folder import read_epochs, train_in_folder
 from dml_core.training.report import EpochReport, TrialResult
-from flows.commands.terminal import console
+from flows.commands.terminal import say
 
 
 def run_train(params: Path, assignments: list[str], *, output: Path | None) -> None:
@@ -18,16 +18,14 @@ def run_train(params: Path, assignments: list[str], *, output: Path | None) -> N
     config = load_trial_config(params, assignments)
     data = open_development(config.data)
     folder = output or default_folder(config)
-    console.print(
+    say(
         f"{config.loss.name} on {config.data.folder_name}: "
         f"{len(data.train):,} training images of {data.train.num_classes} classes, "
         f"{len(data.validation):,} validation images of {data.validation.num_classes} classes"
     )
     if done := read_epochs(folder):
-        console.print(f"going on after epoch {done[-1]['epoch']} of {config.training.epochs}")
-    result = train_in_folder(
-        config, data, folder, on_epoch_end=_print_epoch, on_message=console.print
-    )
+        say(f"going on after epoch {done[-1]['epoch']} of {config.training.epochs}")
+    result = train_in_folder(config, data, folder, on_epoch_end=_print_epoch, on_message=say)
     _print_result(result, folder)
     if result.outcome in ("diverged", "collapsed"):
         raise SystemExit(1)
@@ -48,16 +46,15 @@ def _print_epoch(report: EpochReport, _: Checkpoint) -> None:
         if name in ("recall_at_1", "map_at_r") or name.startswith("ndcg_at_10")
     )
     active = "" if report.active_fraction is None else f"  active {report.active_fraction:.2f}"
-    console.print(
+    say(
         f"epoch {report.epoch:3d}/{report.num_epochs}  loss {report.train_loss:.4f}{active}  "
         f"{scores}  {report.images_per_second:,.0f} images/s",
-        highlight=False,
     )
 
 
 def _print_result(result: TrialResult, folder: Path) -> None:
     if result.outcome != "finished":
-        console.print(f"{result.outcome}: {result.reason}", markup=False)
+        say(f"{result.outcome}: {result.reason}")
     epochs = {epoch["epoch"]: epoch for epoch in read_epochs(folder)}
     if best := epochs.get(result.best_epoch):
         listed = ", ".join(
@@ -65,7 +62,7 @@ def _print_result(result: TrialResult, folder: Path) -> None:
             for name, value in best["validation"].items()
             if not name.startswith("num_")
         )
-        console.print(f"validation, best epoch {result.best_epoch}: {listed}", highlight=False)
+        say(f"validation, best epoch {result.best_epoch}: {listed}")
     newest = checkpoint_path(folder / "checkpoints", result.epoch)
-    console.print(f"checkpoint: {newest if newest.exists() else folder / 'checkpoints'}")
-    console.print(f"next: dml evaluate {folder}")
+    say(f"checkpoint: {newest if newest.exists() else folder / 'checkpoints'}")
+    say(f"next: dml evaluate {folder}")

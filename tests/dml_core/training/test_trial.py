@@ -108,9 +108,9 @@ def test_a_stopped_and_resumed_trial_has_the_bits_of_an_unbroken_one(
     checkpoint = load_checkpoint(paths[stop_after])
     resumed, paths = train(config, tmp_path / "broken", resume_from=checkpoint)
     assert_same_checkpoints(whole_paths[3], paths[3])
-    assert deterministic_numbers(stopped) + deterministic_numbers(
-        resumed
-    ) == deterministic_numbers(whole)
+    assert deterministic_numbers(stopped) + deterministic_numbers(resumed) == deterministic_numbers(
+        whole
+    )
 
 
 def test_resuming_with_another_configuration_is_refused(tiny_root, tmp_path):
