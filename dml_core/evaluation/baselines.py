@@ -12,6 +12,7 @@ from dml_core.data.prepared import ImageSet
 from dml_core.evaluation.embed import embed
 from dml_core.evaluation.evaluate import evaluate_embeddings
 from dml_core.models.building import build_model
+from dml_core.models.placement import place_model
 from dml_core.training.determinism import choose_device, seeded_torch
 
 
@@ -36,7 +37,8 @@ def evaluate_untrained_features(images: ImageSet, config: TrialConfig) -> dict[s
     """
     device = choose_device(config.training.device)
     with seeded_torch(config.seed, "model"):
-        model = build_model(config, in_channels=images.channels).to(device)
+        model = build_model(config, in_channels=images.channels)
+    place_model(model, device=device, channels_last=config.training.channels_last)
     model.set_training(False, freeze_batch_norm=True)
 
     def features(batch: Tensor) -> Tensor:

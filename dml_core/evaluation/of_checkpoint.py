@@ -14,6 +14,7 @@ from dml_core.evaluation.evaluate import evaluate_embeddings
 from dml_core.evaluation.occlusion import occlude
 from dml_core.models.building import build_model
 from dml_core.models.embedding_model import EmbeddingModel
+from dml_core.models.placement import place_model
 from dml_core.training.checkpoint import Checkpoint
 from dml_core.training.determinism import choose_device, limited_threads
 
@@ -47,7 +48,8 @@ def evaluate_checkpoint(
     config = checkpoint.config
     device = choose_device(config.training.device)
     with limited_threads(max(config.training.cpu_threads, torch.get_num_threads())):
-        model = load_trained_model(checkpoint).to(device)
+        model = load_trained_model(checkpoint)
+        place_model(model, device=device, channels_last=config.training.channels_last)
         inputs = ImageInputs(images, size_px=config.input_size_px, config=config.augmentation)
 
         def run(

@@ -17,6 +17,7 @@ from dml_core.losses.base import MetricLoss
 from dml_core.losses.registry import build_loss_from_config
 from dml_core.models.building import build_model
 from dml_core.models.embedding_model import EmbeddingModel
+from dml_core.models.placement import place_model
 from dml_core.samplers import BatchSampler, build_sampler
 from dml_core.training.activations import make_inputs
 from dml_core.training.checkpoint import Checkpoint
@@ -94,9 +95,7 @@ def _build_modules(
         loss = build_loss_from_config(
             config.loss, num_classes=num_classes, embedding_dim=config.model.embedding_dim
         )
-    layout = torch.channels_last if config.training.channels_last else torch.contiguous_format
-    model.to(device)
-    model.to(memory_format=layout)
+    place_model(model, device=device, channels_last=config.training.channels_last)
     return model, loss.to(device)
 
 
