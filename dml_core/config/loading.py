@@ -2,11 +2,13 @@
 
 import typing
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from dml_core.config.pipeline import PipelineConfig
 from dml_core.config.problems import ConfigError, describe
 from dml_core.config.section import ChosenSection
 from dml_core.config.trial import TrialConfig
@@ -35,11 +37,61 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
     return values
 
 
-def load_trial_config(path: Path, assignments: Sequence[str] = ()) -> TrialConfig:
-    """Returns the configuration in a params.yaml with `--set` arguments on top."""
-    overrides = parse_overrides(assignments)
+@dataclass(frozen=True)
+class ProjectConfig:
+    """A whole params.yaml with `--set` on top: one training's part, and the pipeline's."""
+
+    trial: TrialConfig
+    pipeline: PipelineConfig
+    trial_params: dict[str, Any]
+    """The trial's keys of params.yaml alone, dotted: the layer below a study's."""
+    trial_overrides: dict[str, Any]
+    """The trial's keys of `--set` alone, dotted: the layer above a study's."""
+
+
+def load_project_config(path: Path, assignments: Sequence[str] = ()) -> ProjectConfig:
+    """Returns everything in a params.yaml with `--set` arguments on top.
+
+    Raises:
+        ConfigError: with every problem of both parts at once.
+    """
+    params, overrides = load_params(path), parse_overrides(assignments)
     source = f"{path} with --set" if overrides else str(path)
-    return resolve_trial_config(load_params(path), overrides, source=source)
+    trial_params, pipeline_params = _divide(params)
+    trial_overrides, pipeline_overrides = _divide(overrides)
+    problems: list[str] = []
+    pipeline, trial = PipelineConfig(), TrialConfig()
+    try:
+        pipeline = _resolve_pipeline({**pipeline_params, **pipeline_overrides}, source)
+    except ConfigError as error:
+        problems += error.problems
+    try:
+        trial = resolve_trial_config(trial_params, trial_overrides, source=source)
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError(source, problems)
+    return ProjectConfig(trial, pipeline, trial_params, trial_overrides)
+
+
+def load_trial_config(path: Path, assignments: Sequence[str] = ()) -> TrialConfig:
+    """Returns the part of a params.yaml that one training is made of, `--set` on top."""
+    return load_project_config(path, assignments).trial
+
+
+def _divide(flat: Layer) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parts the trial's keys from the pipeline's, by their section."""
+    sections = PipelineConfig.model_fields
+    trial = {key: value for key, value in flat.items() if key.split(".")[0] not in sections}
+    return trial, {key: value for key, value in flat.items() if key not in trial}
+
+
+def _resolve_pipeline(flat: Layer, source: str) -> PipelineConfig:
+    known = to_flat_dict(PipelineConfig())
+    try:
+        return PipelineConfig.model_validate(unflatten(flat, source=source))
+    except ValidationError as error:
+        raise ConfigError(source, describe(error, sections={}, known_keys=known)) from error
 
 
 def resolve_trial_config(*layers: Layer, source: str = "the configuration") -> TrialConfig:

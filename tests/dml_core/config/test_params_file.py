@@ -2,18 +2,37 @@ from pathlib import Path
 
 import pytest
 
-from dml_core.config import TrialConfig, load_params, load_trial_config
-from dml_core.config.loading import to_flat_dict
+from dml_core.config import ConfigError, TrialConfig, load_params
+from dml_core.config.loading import load_project_config, to_flat_dict
+from dml_core.config.pipeline import PipelineConfig
 
 PARAMS = Path(__file__).parents[3] / "params.yaml"
 
 
 def test_params_file_lists_exactly_the_keys_of_the_models():
-    assert set(load_params(PARAMS)) == set(to_flat_dict(load_trial_config(PARAMS)))
+    config = load_project_config(PARAMS)
+    keys = set(to_flat_dict(config.trial)) | set(to_flat_dict(config.pipeline))
+    assert set(load_params(PARAMS)) == keys
 
 
 def test_params_file_holds_the_defaults():
-    assert load_trial_config(PARAMS) == TrialConfig()
+    config = load_project_config(PARAMS)
+    assert config.trial == TrialConfig()
+    assert config.pipeline == PipelineConfig()
+
+
+def test_problems_of_both_parts_are_reported_together(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_text("seed: -1\nray: {cpus_per_trial: 0, adress: auto}\n")
+    with pytest.raises(ConfigError, match="has 3 problem") as caught:
+        load_project_config(path)
+    assert "ray.adress is not a known parameter. Did you mean 'ray.address'?" in str(caught.value)
+
+
+@pytest.mark.parametrize("section", list(PipelineConfig.model_fields))
+def test_every_field_of_the_pipeline_says_what_it_means(section):
+    model = type(PipelineConfig.model_fields[section].default)
+    assert all(field.description for field in model.model_fields.values())
 
 
 @pytest.mark.parametrize("section", list(TrialConfig.model_fields))
