@@ -1,11 +1,16 @@
 """Which images there are, how they are packed, and which classes are for what."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from dml_core.config.section import ChosenSection
+
+ALIAS_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+DATASET_NAMES = frozenset(
+    ["glyphs", "cub200", "cars196", "sop", "inshop", "omniglot", "fashion_mnist", "folder"]
+)
 
 
 class DataBase(ChosenSection):
@@ -45,12 +50,23 @@ class DataBase(ChosenSection):
     @property
     def folder_name(self) -> str:
         """Name of the dataset's folder below prepared_root."""
-        return str(getattr(self, "alias", None) or getattr(self, "name"))  # noqa: B009
+        return str(getattr(self, "alias"))  # noqa: B009
 
     @property
     def prepared_path(self) -> Path:
         """Folder of the prepared dataset."""
         return Path(self.prepared_root) / self.folder_name
+
+    @model_validator(mode="after")
+    def check_alias_is_not_another_dataset(self) -> Self:
+        """Refuses an alias left over from another dataset, whose folder would be replaced."""
+        name = str(getattr(self, "name"))  # noqa: B009
+        if self.folder_name in DATASET_NAMES - {name}:
+            raise ValueError(
+                f"has name {name!r} with alias {self.folder_name!r}, which is the name of another "
+                f"dataset, whose folder would be replaced. Set data.alias: {name}"
+            )
+        return self
 
 
 class GlyphsData(DataBase):
@@ -58,6 +74,8 @@ class GlyphsData(DataBase):
 
     name: Literal["glyphs"] = "glyphs"
     """The dataset."""
+    alias: str = Field(default="glyphs", pattern=ALIAS_PATTERN)
+    """Name of the dataset's folder below prepared_root, and in reports."""
     image_size_px: int = Field(default=28, ge=16, le=128)
     """Side of a drawing in pixels."""
     resize: Literal["shorter", "square"] = "square"
@@ -100,6 +118,8 @@ class Cub200Data(DownloadedData):
 
     name: Literal["cub200"] = "cub200"
     """The dataset."""
+    alias: str = Field(default="cub200", pattern=ALIAS_PATTERN)
+    """Name of the dataset's folder below prepared_root, and in reports."""
 
 
 class Cars196Data(DownloadedData):
@@ -107,6 +127,8 @@ class Cars196Data(DownloadedData):
 
     name: Literal["cars196"] = "cars196"
     """The dataset."""
+    alias: str = Field(default="cars196", pattern=ALIAS_PATTERN)
+    """Name of the dataset's folder below prepared_root, and in reports."""
 
 
 class SopData(DownloadedData):
@@ -114,6 +136,8 @@ class SopData(DownloadedData):
 
     name: Literal["sop"] = "sop"
     """The dataset."""
+    alias: str = Field(default="sop", pattern=ALIAS_PATTERN)
+    """Name of the dataset's folder below prepared_root, and in reports."""
 
 
 class InshopData(DownloadedData):
@@ -121,6 +145,8 @@ class InshopData(DownloadedData):
 
     name: Literal["inshop"] = "inshop"
     """The dataset."""
+    alias: str = Field(default="inshop", pattern=ALIAS_PATTERN)
+    """Name of the dataset's folder below prepared_root, and in reports."""
 
 
 class OmniglotData(DownloadedData):
@@ -128,6 +154,8 @@ class OmniglotData(DownloadedData):
 
     name: Literal["omniglot"] = "omniglot"
     """The dataset."""
+    alias: str = Field(default="omniglot", pattern=ALIAS_PATTERN)
+    """Name of the dataset's folder below prepared_root, and in reports."""
     image_size_px: int = Field(default=28, ge=8, le=4096)
     """Length of the packed image's side, in pixels."""
     color: Literal["rgb", "gray"] = "gray"
@@ -139,6 +167,8 @@ class FashionMnistData(DownloadedData):
 
     name: Literal["fashion_mnist"] = "fashion_mnist"
     """The dataset."""
+    alias: str = Field(default="fashion_mnist", pattern=ALIAS_PATTERN)
+    """Name of the dataset's folder below prepared_root, and in reports."""
     raw: str = "/usr/share/dataset-fashion-mnist"
     """Folder with the four idx files, plain or gzipped; the default is the Debian package's."""
     image_size_px: int = Field(default=28, ge=8, le=4096)
@@ -152,7 +182,7 @@ class FolderData(DownloadedData):
 
     name: Literal["folder"] = "folder"
     """The dataset."""
-    alias: str = Field(default="folder", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    alias: str = Field(default="folder", pattern=ALIAS_PATTERN)
     """Name of this dataset in paths and reports."""
     table: str = ""
     """CSV or Parquet with the columns below, relative to raw; empty: folders are the classes."""

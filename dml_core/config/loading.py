@@ -31,7 +31,9 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
         if not equals or not key.strip():
             problems.append(f"{assignment!r} must have the form key=value, as in loss.alpha=16.")
             continue
-        values.update(flatten({key.strip(): parse_yaml(text, source=f"--set {key}")}))
+        # `key=` sets an empty text, as a shell would; nothing is spelt null.
+        value = parse_yaml(text, source=f"--set {key}") if text else ""
+        values.update(flatten({key.strip(): value}))
     if problems:
         raise ConfigError("--set", problems)
     return values

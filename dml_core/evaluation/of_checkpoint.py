@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from dml_core.config.evaluation import EvaluationConfig
@@ -45,47 +45,54 @@ def evaluate_checkpoint(
         evaluation: which metrics; may differ from those in training.
         on_progress: told what is being done.
     """
+    on_progress("embedding and searching")
+    scores = _score(embed_with_checkpoint(checkpoint, images), checkpoint, images, evaluation)
+    # Occluded images are judged by retrieval alone: clustering them costs more than it says.
+    quick = evaluation.model_copy(update={"clustering": False, "binary": False})
+    for size in evaluation.occlusion:
+        for place in ("center", "boundary"):
+            on_progress(f"occlusion of {size:g} at the {place}")
+            change = partial(occlude, size=size, place=place)
+            embeddings = embed_with_checkpoint(checkpoint, images, change=change)
+            occluded = _score(embeddings, checkpoint, images, quick)
+            scores |= {
+                f"occluded_{place}_{size:g}_{name}": value
+                for name, value in occluded.items()
+                if not name.startswith("num_")
+            }
+    return scores
+
+
+def embed_with_checkpoint(
+    checkpoint: Checkpoint, images: ImageSet, *, change: Callable[[Tensor], Tensor] | None = None
+) -> np.ndarray:
+    """Returns the (N, D) float32 embeddings of the images by the checkpoint's model."""
     config = checkpoint.config
     device = choose_device(config.training.device)
-    with limited_threads(max(config.training.cpu_threads, torch.get_num_threads())):
+    with limited_threads(config.training.cpu_threads):
         model = load_trained_model(checkpoint)
         place_model(model, device=device, channels_last=config.training.channels_last)
-        inputs = ImageInputs(images, size_px=config.input_size_px, config=config.augmentation)
+        return embed(
+            model,
+            ImageInputs(images, size_px=config.input_size_px, config=config.augmentation),
+            batch_size=config.evaluation.batch_size,
+            device=device,
+            workers=config.training.loader_workers,
+            use_bfloat16=config.training.precision == "bfloat16",
+            change=change,
+        )
 
-        def run(
-            change: Callable[[Tensor], Tensor] | None, which: EvaluationConfig
-        ) -> dict[str, float]:
-            embeddings = embed(
-                model,
-                inputs,
-                batch_size=evaluation.batch_size,
-                device=device,
-                workers=config.training.loader_workers,
-                use_bfloat16=config.training.precision == "bfloat16",
-                change=change,
-            )
-            has_labels = images.continuous.shape[1] > 0
-            return evaluate_embeddings(
-                embeddings,
-                images.labels,
-                config=which,
-                metric=config.retrieval_metric,
-                roles=images.roles,
-                continuous=images.continuous / checkpoint.label_scale if has_labels else None,
-                seed=config.seed,
-            )
 
-        on_progress("embedding and searching")
-        scores = run(None, evaluation)
-        # Occluded images are judged by retrieval alone: clustering them costs more than it says.
-        quick = evaluation.model_copy(update={"clustering": False, "binary": False})
-        for size in evaluation.occlusion:
-            for place in ("center", "boundary"):
-                on_progress(f"occlusion of {size:g} at the {place}")
-                occluded = run(partial(occlude, size=size, place=place), quick)
-                scores |= {
-                    f"occluded_{place}_{size:g}_{name}": value
-                    for name, value in occluded.items()
-                    if not name.startswith("num_")
-                }
-    return scores
+def _score(
+    embeddings: np.ndarray, checkpoint: Checkpoint, images: ImageSet, evaluation: EvaluationConfig
+) -> dict[str, float]:
+    has_labels = images.continuous.shape[1] > 0
+    return evaluate_embeddings(
+        embeddings,
+        images.labels,
+        config=evaluation,
+        metric=checkpoint.config.retrieval_metric,
+        roles=images.roles,
+        continuous=images.continuous / checkpoint.label_scale if has_labels else None,
+        seed=checkpoint.config.seed,
+    )

@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.seeding import numpy_stream
 
 _FORMAT = 1
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ def _compute_view(
     device: torch.device,
 ) -> None:
     """Writes the activations of all images; view 0 is plain, the others are augmented."""
+    _LOGGER.info("computing view %d of the frozen trunk for %d images", view, len(inputs))
     temporary = path.with_suffix(".partial")
     written = None
     for start in range(0, len(inputs), config.evaluation.batch_size):

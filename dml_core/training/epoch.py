@@ -54,8 +54,8 @@ def train_epoch(state: TrialState) -> EpochNumbers:
     check_every = 1 if state.device.type == "cpu" else _STEPS_BETWEEN_CHECKS_ON_GPU
     started = time.perf_counter()
     with seeded_torch(config.seed, "network", epoch=state.epoch):
-        for step, (batch, inputs) in enumerate(_training_batches(state)):
-            _take_step(state, numbers, step=step, batch=batch, inputs=inputs)
+        for step, (batch, inputs) in enumerate(training_batches(state)):
+            take_step(state, numbers, step=step, batch=batch, inputs=inputs)
             is_last = step + 1 == len(state.sampler)
             if (step + 1) % check_every == 0 or is_last:
                 numbers.diverged_at = _find_divergence(numbers.losses)
@@ -65,7 +65,8 @@ def train_epoch(state: TrialState) -> EpochNumbers:
     return numbers
 
 
-def _training_batches(state: TrialState) -> Iterator[tuple[Batch, Tensor]]:
+def training_batches(state: TrialState) -> Iterator[tuple[Batch, Tensor]]:
+    """Yields the batches of the state's epoch with their inputs, made ahead by the workers."""
     seed, epoch = state.config.seed, state.epoch
 
     def make(numbered: tuple[int, Batch]) -> tuple[Batch, Tensor]:
@@ -78,9 +79,10 @@ def _training_batches(state: TrialState) -> Iterator[tuple[Batch, Tensor]]:
     return prefetch(make, batches, workers=state.config.training.loader_workers)
 
 
-def _take_step(
+def take_step(
     state: TrialState, numbers: EpochNumbers, *, step: int, batch: Batch, inputs: Tensor
 ) -> None:
+    """Moves the weights by one batch and adds its loss and diagnostics to the numbers."""
     config, device = state.config, state.device
     step_of_all = state.epoch * len(state.sampler) + step
     factor = compute_learning_rate_factor(

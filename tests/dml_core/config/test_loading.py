@@ -114,6 +114,13 @@ def test_missing_file_says_so(tmp_path):
         load_trial_config(tmp_path / "absent.yaml")
 
 
+def test_override_with_nothing_behind_it_is_an_empty_text():
+    assert parse_overrides(["data.class_column=", "sampler.class_ratio=null"]) == {
+        "data.class_column": "",
+        "sampler.class_ratio": None,
+    }
+
+
 def test_override_without_equals_sign_is_refused():
     with pytest.raises(ConfigError, match=r"'loss.alpha' must have the form key=value"):
         parse_overrides(["loss.alpha"])
