@@ -3,10 +3,15 @@
 Heavy libraries are imported inside the commands, so that `dml --help` answers at once.
 """
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from flows.cli_data import data_app
+from flows.cli_servers import commands as server_commands
+from flows.cli_studies import commands as study_commands
 
 app = typer.Typer(
     name="dml",
@@ -92,8 +97,15 @@ def losses() -> None:
     run_losses()
 
 
+app.add_typer(data_app)
+app.add_typer(study_commands)
+app.add_typer(server_commands)
+
+
 def main() -> None:
     """Runs the command line; a mistake of the user's ends in a message, not in a traceback."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    logging.getLogger("dml_core").setLevel(logging.INFO)
     try:
         app()
     except (ValueError, FileNotFoundError) as error:

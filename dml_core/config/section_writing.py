@@ -17,7 +17,8 @@ def render_section(section: str, values: Mapping[str, Any]) -> str:
     for key, value in values.items():
         text = yaml.safe_dump(value, default_flow_style=True, width=1_000_000, allow_unicode=True)
         # PyYAML ends a lone scalar with the mark for the end of a document.
-        lines.append(f"  {key}: {text.removesuffix('...\n').strip()}")
+        value_text = text.removesuffix("...\n").strip()
+        lines.append(f"  {key}: {value_text}")
     return "\n".join(lines) + "\n"
 
 

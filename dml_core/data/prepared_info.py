@@ -121,16 +121,21 @@ def check_file_sizes(info: PreparedInfo, folder: Path, names: Iterable[str]) -> 
             raise DatasetError(f"{file} {state}, so the data cannot be used. Run: dml prepare")
 
 
-def verify_files(folder: Path) -> None:
+def verify_files(folder: Path, *, names: Iterable[str] | None = None) -> None:
     """Compares each file of a prepared folder with the sha256 that it was written with.
+
+    Args:
+        folder: the prepared folder.
+        names: look only at these of its files; None takes all.
 
     Raises:
         DatasetError: naming the first file that is missing or damaged.
     """
     info = load_info(folder)
-    check_file_sizes(info, folder, info.files)
-    for name, facts in info.files.items():
-        if hash_file(folder / name) != facts["sha256"]:
+    chosen = list(info.files if names is None else names)
+    check_file_sizes(info, folder, chosen)
+    for name in chosen:
+        if hash_file(folder / name) != info.files[name]["sha256"]:
             raise DatasetError(
                 f"{folder / name} is damaged: its sha256 is not the one it was written with. "
                 "Run: dml prepare"

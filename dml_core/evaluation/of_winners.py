@@ -4,11 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from dml_core.data.parallel_map import map_in_order
 from dml_core.data.prepared import open_test
-from dml_core.evaluation.of_checkpoint import embed_with_checkpoint, evaluate_checkpoint
+from dml_core.evaluation.of_checkpoint import evaluate_checkpoint
 from dml_core.training.checkpoint import load_checkpoint
 
 
@@ -38,13 +36,6 @@ def evaluate_winners(
     for done, result in enumerate(results, start=1):
         on_progress(done, len(folders))
         yield result
-
-
-def embed_test_images(checkpoint_file: Path) -> np.ndarray:
-    """Returns the (N, D) float32 embeddings of the test images by a winner's model."""
-    checkpoint = load_checkpoint(checkpoint_file)
-    images, _ = open_test(checkpoint.config.data)
-    return embed_with_checkpoint(checkpoint, images)
 
 
 def _evaluate_one(folder: Path) -> WinnerScores:

@@ -1,0 +1,197 @@
+"""The answer of a study: what each arm scores, and whether that differs from the baseline."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from dml_core.config.problems import suggest
+from dml_core.statistics.intervals import adjust_holm, check_finite, estimate_mean
+from dml_core.statistics.power import count_seeds_needed
+from dml_core.statistics.wording import explain
+
+Scores = Mapping[int, float]
+"""An arm's score for each seed."""
+Verdict = Literal["baseline", "better", "worse", "cannot tell"]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An arm less the one it is compared with, seed by seed."""
+
+    reference: str
+    """The arm that it is compared with."""
+    num_pairs: int
+    """Seeds that both have."""
+    mean: float | None = None
+    """None without pairs."""
+    interval: Interval | None = None
+    """95 %, of this comparison alone; None with fewer than two pairs."""
+    deviation: float | None = None
+    """Standard deviation of the pairs' differences."""
+    p_value: float | None = None
+    """Of this comparison alone."""
+    adjusted_p_value: float | None = None
+    """Among all comparisons of the study, by Holm: the verdict goes by it."""
+
+
+@dataclass(frozen=True)
+class ArmSummary:
+    """One row of the answer."""
+
+    arm: str
+    num_seeds: int
+    mean: float | None
+    """None where the arm has no score."""
+    interval: Interval | None
+    """95 % t-interval over the seeds; None with fewer than two."""
+    deviation: float | None
+    """Standard deviation over the seeds."""
+    difference: Difference | None
+    """To the baseline; None for the baseline itself."""
+    verdict: Verdict
+    seeds_needed: int | None
+    """About how many would show a difference of the resolution; None where nothing is known."""
+    text: str
+    """The verdict in words."""
+
+
+def summarize(
+    scores_by_arm: Mapping[str, Scores],
+    *,
+    baseline: str,
+    references: Mapping[str, str] | None = None,
+    resolution: float = 0.005,
+    higher_is_better: bool = True,
+    is_share: bool = True,
+    alpha: float = 0.05,
+) -> list[ArmSummary]:
+    """Returns mean, interval, paired difference and verdict of each arm, in the given order.
+
+    A verdict is given where the Holm-adjusted p-value of the paired t-test is at most alpha, so
+    that a study without true differences gives any verdict in at most 5 % of cases. The intervals
+    are those of each comparison alone: with several arms one may leave out zero and still carry
+    no verdict. The seeds needed count the correction too: with K comparisons the first step of
+    Holm tests at alpha / K.
+
+    Args:
+        scores_by_arm: for each arm the score of each seed; an arm without any may be empty.
+        baseline: the arm that the others are compared with, on the seeds that both have.
+        references: the arm to compare with in the baseline's place, for arms that have one.
+        resolution: the difference that one would like to tell; 0.005 is half a point of R@1.
+        higher_is_better: False for distances.
+        is_share: whether scores go from 0 to 1 and are spoken of in points; False for distances.
+        alpha: how often a study may give a false verdict.
+
+    Raises:
+        ValueError: for an unknown baseline or reference, or a score that is not finite.
+    """
+    chosen = {arm: baseline for arm in scores_by_arm if arm != baseline} | dict(references or {})
+    _check_arms(scores_by_arm, [baseline, *chosen, *chosen.values()])
+    for scores in scores_by_arm.values():
+        check_finite(np.array(list(scores.values()), dtype=np.float64))
+    differences = {
+        arm: compare(scores_by_arm[arm], scores_by_arm[reference], reference=reference)
+        for arm, reference in chosen.items()
+    }
+    differences = _adjust(differences)
+    num_tests = sum(d.p_value is not None for d in differences.values())
+    return [
+        _summarize_arm(
+            arm,
+            scores,
+            differences.get(arm),
+            resolution=resolution,
+            higher_is_better=higher_is_better,
+            is_share=is_share,
+            alpha=alpha,
+            num_tests=max(1, num_tests),
+        )
+        for arm, scores in scores_by_arm.items()
+    ]
+
+
+def compare(scores: Scores, other: Scores, *, reference: str) -> Difference:
+    """Returns an arm less another on the seeds that both have, not adjusted yet."""
+    seeds = sorted(set(scores) & set(other))
+    pairs = np.array([scores[seed] - other[seed] for seed in seeds], dtype=np.float64)
+    if len(pairs) < 2:
+        return Difference(reference, len(pairs), mean=float(pairs[0]) if len(pairs) else None)
+    estimate = estimate_mean(pairs)
+    return Difference(
+        reference=reference,
+        num_pairs=len(pairs),
+        mean=float(estimate.mean),
+        interval=(float(estimate.low), float(estimate.high)),
+        deviation=float(estimate.deviation),
+        p_value=float(estimate.p_value),
+    )
+
+
+def _check_arms(scores_by_arm: Mapping[str, Scores], named: Sequence[str]) -> None:
+    for arm in named:
+        if arm not in scores_by_arm:
+            raise ValueError(
+                f"baseline and references must be arms with an entry. Got {arm!r}."
+                f"{suggest(arm, scores_by_arm)} The arms: {', '.join(scores_by_arm)}."
+            )
+
+
+def _adjust(differences: Mapping[str, Difference]) -> dict[str, Difference]:
+    tested = [arm for arm, d in differences.items() if d.p_value is not None]
+    adjusted = adjust_holm([differences[arm].p_value or 0.0 for arm in tested])
+    found = dict(zip(tested, adjusted.tolist(), strict=True))
+    return {arm: replace(d, adjusted_p_value=found.get(arm)) for arm, d in differences.items()}
+
+
+def _summarize_arm(
+    arm: str,
+    scores: Scores,
+    difference: Difference | None,
+    *,
+    resolution: float,
+    higher_is_better: bool,
+    is_share: bool,
+    alpha: float,
+    num_tests: int,
+) -> ArmSummary:
+    values = np.array(list(scores.values()), dtype=np.float64)
+    estimate = estimate_mean(values) if len(values) > 1 else None
+    verdict = _judge(difference, higher_is_better=higher_is_better, alpha=alpha)
+    needed = _count_needed(difference, resolution=resolution, alpha=alpha / num_tests)
+    return ArmSummary(
+        arm=arm,
+        num_seeds=len(values),
+        mean=float(values.mean()) if len(values) else None,
+        interval=(float(estimate.low), float(estimate.high)) if estimate else None,
+        deviation=float(estimate.deviation) if estimate else None,
+        difference=difference,
+        verdict=verdict,
+        seeds_needed=needed,
+        text=explain(
+            verdict,
+            num_seeds=len(values),
+            num_pairs=difference.num_pairs if difference else 0,
+            deviation=difference.deviation if difference else None,
+            mean=difference.mean if difference else None,
+            seeds_needed=needed,
+            size=f"{100 * resolution:g} points" if is_share else f"{resolution:g}",
+        ),
+    )
+
+
+def _judge(difference: Difference | None, *, higher_is_better: bool, alpha: float) -> Verdict:
+    if difference is None:
+        return "baseline"
+    if difference.adjusted_p_value is None or difference.adjusted_p_value > alpha:
+        return "cannot tell"
+    assert difference.mean is not None
+    return "better" if (difference.mean > 0) == higher_is_better else "worse"
+
+
+def _count_needed(difference: Difference | None, *, resolution: float, alpha: float) -> int | None:
+    if difference is None or not difference.deviation:
+        return None
+    return count_seeds_needed(deviation=difference.deviation, difference=resolution, alpha=alpha)

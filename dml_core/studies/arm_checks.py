@@ -1,0 +1,132 @@
+"""Finds arms that could not be trained, in all corners of what is tuned for them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dml_core.config import ConfigError, TrialConfig
+from dml_core.config.loading import to_flat_dict
+from dml_core.config.sampler import ClassBalancedSamplerConfig
+from dml_core.samplers.class_balanced import compute_batch_shape
+from dml_core.studies.arms import ResolvedArm
+from dml_core.studies.dimensions import Dimension
+from dml_core.studies.resolved import ResolvedStudy
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One problem, with the arm and the nuisance values that show it."""
+
+    arm: str
+    values: tuple[tuple[str, Any], ...]
+    text: str
+
+
+def list_corners(space: Mapping[str, Dimension]) -> list[dict[str, Any]]:
+    """Returns nuisance values that show what is wrong with a space, without all combinations.
+
+    All first values, all last ones, and each value of each key with the others at their first.
+    """
+    first = {key: dimension.corners()[0] for key, dimension in space.items()}
+    last = {key: dimension.corners()[-1] for key, dimension in space.items()}
+    single = [
+        {**first, key: value}
+        for key, dimension in space.items()
+        for value in dimension.corners()[1:]
+    ]
+    corners = [first, last, *single]
+    return [corner for place, corner in enumerate(corners) if corner not in corners[:place]]
+
+
+def find_arm_problems(study: ResolvedStudy, *, num_classes: int | None = None) -> list[str]:
+    """Returns what is wrong with the arms' configurations, a sentence each.
+
+    Args:
+        study: a study that may be unsound.
+        num_classes: training classes of the prepared data, where they are known; then batches
+            that cannot be made of them are found too.
+    """
+    findings = [
+        Finding(arm.name, tuple(corner.items()), text)
+        for arm in study.arms
+        for corner in list_corners(arm.space)
+        for text in _check_corner(study, arm, corner, num_classes)
+    ]
+    return _tell(study, findings)
+
+
+def resolve_arms(study: ResolvedStudy) -> dict[str, TrialConfig]:
+    """Returns the configuration of each arm that has a valid one."""
+    configs = {}
+    for arm in study.arms:
+        try:
+            configs[arm.name] = study.arm_config(arm.name)
+        except ConfigError:
+            continue
+    return configs
+
+
+def find_batch_problems(config: TrialConfig, *, num_classes: int) -> list[str]:
+    """Returns why batches cannot be drawn from so many training classes, if they cannot."""
+    sampler = config.sampler
+    if not isinstance(sampler, ClassBalancedSamplerConfig):
+        return []
+    ratio = sampler.class_ratio
+    if ratio is not None and round(ratio * num_classes) < 2:
+        return [
+            f"sampler.class_ratio must leave at least two of the {num_classes} training classes "
+            f"in a batch. Got {ratio}, which leaves {ratio * num_classes:.2g}. Raise it."
+        ]
+    try:
+        compute_batch_shape(sampler, num_classes=num_classes)
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
+def _check_corner(
+    study: ResolvedStudy, arm: ResolvedArm, corner: dict[str, Any], num_classes: int | None
+) -> Iterable[str]:
+    try:
+        config = study.resolve_config(arm.name, corner, seed=study.seeds[0])
+    except ConfigError as error:
+        yield from error.problems
+        return
+    flat = to_flat_dict(config)
+    for key in [*study.definition.fixed, *arm.layer, *corner]:
+        if key not in flat:
+            section = key.split(".")[0]
+            yield f"{key} has no effect, since a later layer chooses another {section}.name."
+    epochs, scheduler = config.training.epochs, study.scheduler
+    if scheduler.name == "asha" and arm.space and scheduler.grace_epochs >= epochs:
+        yield (
+            "scheduler.grace_epochs must be below training.epochs, or nothing is ever pruned. "
+            f"Got {scheduler.grace_epochs} and {epochs}."
+        )
+    if num_classes is not None:
+        yield from find_batch_problems(config, num_classes=num_classes)
+
+
+def _tell(study: ResolvedStudy, findings: Sequence[Finding]) -> list[str]:
+    """Says each problem once, naming arms and values only where these make it."""
+    by_text: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_text.setdefault(finding.text, []).append(finding)
+    return [_tell_one(study, text, found) for text, found in by_text.items()]
+
+
+def _tell_one(study: ResolvedStudy, text: str, found: list[Finding]) -> str:
+    key, definition = text.split(" ")[0], study.definition
+    arms = list(dict.fromkeys(finding.arm for finding in found))
+    arm = study.get_arm(arms[0])
+    listed = f"arms.{arms[0]}" if len(arms) == 1 else f"arms {', '.join(arms)}"
+    is_everywhere = len(arms) == len(study.arms)
+    if key in arm.space and key not in definition.nuisance:
+        return f"{listed}: nuisance.{text}"
+    for section, keys in (("nuisance", definition.nuisance), ("fixed", definition.fixed)):
+        if key in keys and key not in arm.layer:
+            return f"{section}.{text}" if is_everywhere else f"{section}.{text} (in {listed})"
+    at = ""
+    if sum(finding.arm == arm.name for finding in found) < len(list_corners(arm.space)):
+        at = " with " + ", ".join(f"{key}={value!r}" for key, value in found[0].values)
+    return text if is_everywhere and not at and key not in arm.layer else f"{listed}{at}: {text}"

@@ -1,0 +1,173 @@
+"""A study as its YAML file says it."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from dml_core.config.loading import flatten
+from dml_core.config.section import Section
+from dml_core.studies.dimensions import DimensionField, is_dimension
+
+Searcher = Literal["grid", "random", "tpe"]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"
+"""Names of studies and arms: they become folders, tags and columns."""
+
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+
+
+def _flatten_values(value: Any) -> Any:
+    return flatten(value) if isinstance(value, dict) else value
+
+
+def _flatten_dimensions(value: Any, prefix: str = "") -> Any:
+    """Flattens nested mappings down to the ranges, which are mappings too."""
+    if not isinstance(value, dict):
+        return value
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        if isinstance(inner, dict) and not is_dimension(inner):
+            flat.update(_flatten_dimensions(inner, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = inner
+    return flat
+
+
+Values = Annotated[dict[str, Any], BeforeValidator(_flatten_values)]
+"""Values by dotted key; sections may be nested or dotted."""
+Space = Annotated[dict[str, DimensionField], BeforeValidator(_flatten_dimensions)]
+"""Ranges by dotted key."""
+
+
+def _check_unique(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
+    if twice:
+        listed = ", ".join(map(str, twice))
+        raise ValueError(f"must differ, or one run counts as two. Got {listed} more than once")
+    return seeds
+
+
+Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_check_unique)]
+GridValues = Annotated[list[Any], Field(min_length=1)]
+
+
+class ArmDefinition(Section):
+    """One answer to the question: what it sets, and what is tuned for it alone."""
+
+    scientific: Values = Field(default_factory=dict)
+    """What the question is about."""
+    nuisance: Space = Field(default_factory=dict)
+    """Ranges of this arm's own knobs; for a key of the study's nuisance, this range counts."""
+    compare_with: str = ""
+    """The arm that its score is compared with; empty takes the study's baseline."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_short_form(cls, value: Any) -> Any:
+        """Takes a mapping of dotted keys as the scientific values."""
+        is_short = isinstance(value, dict) and not set(cls.model_fields) & set(value)
+        return {"scientific": value} if is_short else value
+
+
+class SchedulerConfig(Section):
+    """Whether unpromising trials of the search end early."""
+
+    name: Literal["none", "asha"] = "none"
+    """none lets every trial finish; asha ends those behind the others of their arm."""
+    grace_epochs: int = Field(default=1, ge=1)
+    """asha: epochs that every trial gets."""
+    reduction_factor: int = Field(default=3, ge=2, le=64)
+    """asha: of so many trials one goes on at each rung, and rungs are so far apart."""
+
+
+class Figure(Section):
+    """What the report draws."""
+
+    kind: Literal["line", "lines", "bar", "heatmap"] = "bar"
+    """line: y over x; lines: one for each group; bar: one for each x; heatmap: x by group."""
+    x: str = "arm"
+    """A key that the arms vary; `arm` for bars; `epoch` for lines of a validation metric."""
+    y: str = "test.recall_at_1"
+    """`test.` or `validation.` and the name of a metric."""
+    group: str = ""
+    """A key that the arms vary: one line, colour or row for each of its values."""
+    log_x: bool = False
+    """Draw x on a logarithmic axis."""
+
+
+class Profile(Section):
+    """Another size of the same study, put over it when asked for by name."""
+
+    fixed: Values = Field(default_factory=dict)
+    """Merged over the study's fixed, key by key."""
+    nuisance: Space = Field(default_factory=dict)
+    """Merged over the study's nuisance, key by key."""
+    arms: tuple[Name, ...] | None = Field(default=None, min_length=1)
+    """Keep only these arms."""
+    trials_per_arm: int | None = Field(default=None, ge=1, le=100_000)
+    """In the place of the study's."""
+    seeds: Seeds | None = None
+    """In the place of the study's."""
+    folds: int | None = Field(default=None, ge=1, le=20)
+    """In the place of the study's."""
+    searcher: Searcher | None = None
+    """In the place of the study's."""
+    scheduler: SchedulerConfig | None = None
+    """In the place of the study's."""
+
+
+class Study(Section):
+    """A question, its arms, what is tuned for each, and how the answer is drawn."""
+
+    question: str = Field(min_length=1)
+    """What the study asks, in one sentence."""
+    source: str = ""
+    """Where the question comes from, such as a paper's table."""
+    claim: str = ""
+    """What the source answers."""
+    arms: dict[Name, ArmDefinition] | None = None
+    """The answers, by name."""
+    grid: Annotated[dict[str, GridValues] | None, BeforeValidator(_flatten_values)] = None
+    """Values by key; each combination is an arm (of each listed arm, where there are some)."""
+    fixed: Values = Field(default_factory=dict)
+    """The same for every arm."""
+    nuisance: Space = Field(default_factory=dict)
+    """Tuned anew for every arm."""
+    trials_per_arm: int | None = Field(default=None, ge=1, le=100_000)
+    """Tries for each arm, the same for all; may be left out where there is no nuisance or the
+    grid says it."""
+    seeds: Seeds = (0, 1, 2, 3, 4)
+    """Each winner is trained with each of them; the search uses the first."""
+    baseline: str = ""
+    """The arm that the others are compared with; empty takes the first. The arms of another
+    question in the same study say compare_with."""
+    searcher: Searcher = "random"
+    """grid tries every combination of choices; random draws; tpe learns from earlier tries."""
+    scheduler: SchedulerConfig = SchedulerConfig()
+    """Whether unpromising trials end early."""
+    folds: int | None = Field(default=None, ge=1, le=20)
+    """Class-disjoint folds over which a try is judged; empty takes data.folds of params.yaml."""
+    figure: Figure = Figure()
+    """What the report draws."""
+    profiles: dict[Name, Profile] = Field(default_factory=dict)
+    """Other sizes of the study, by name."""
+
+    @model_validator(mode="after")
+    def check_there_are_arms(self) -> Self:
+        """Refuses a study that compares nothing."""
+        if not self.arms and not self.grid:
+            found = "neither" if self.arms is None and self.grid is None else "an empty mapping"
+            raise ValueError(f"arms (or grid) must name at least one arm. Got {found}")
+        return self
+
+
+def apply_profile(study: Study, profile: Profile) -> Study:
+    """Returns the study with a profile put over it; the profile's `arms` are left to the caller."""
+    changes: dict[str, Any] = {
+        "fixed": {**study.fixed, **profile.fixed},
+        "nuisance": {**study.nuisance, **profile.nuisance},
+    }
+    for key in ("trials_per_arm", "seeds", "folds", "searcher", "scheduler"):
+        if getattr(profile, key) is not None:
+            changes[key] = getattr(profile, key)
+    return study.model_copy(update=changes)

@@ -1,0 +1,129 @@
+"""Reads study files and reports everything that is wrong with one at once."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from dml_core.config.loading import ProjectConfig
+from dml_core.config.problems import ConfigError, suggest
+from dml_core.config.yaml_reading import read_yaml_mapping
+from dml_core.studies.arm_checks import find_arm_problems, resolve_arms
+from dml_core.studies.arms import ResolvedArm, expand_arms
+from dml_core.studies.budget_checks import count_trials_per_arm, find_budget_problems
+from dml_core.studies.checks import (
+    find_arm_set_problems,
+    find_baseline_problems,
+    find_key_problems,
+)
+from dml_core.studies.definition import NAME_PATTERN, Study, apply_profile
+from dml_core.studies.figure_checks import find_figure_problems
+from dml_core.studies.reading import read_definition
+from dml_core.studies.resolved import ResolvedStudy
+
+
+def load_study(
+    path: Path,
+    project: ProjectConfig,
+    *,
+    profile: str | None = None,
+    num_classes: int | None = None,
+) -> ResolvedStudy:
+    """Returns the study in a file, over the project's params.yaml and below its `--set`.
+
+    Args:
+        path: the study's file; its name without the ending is the study's name.
+        project: params.yaml and `--set`.
+        profile: which of the study's profiles to put over it; None takes the study as it is.
+        num_classes: training classes of the prepared data, where they are known; then batches
+            that cannot be made of them are found too.
+
+    Raises:
+        ConfigError: with the file, and every problem with its key.
+    """
+    definition, problems = read_definition(read_yaml_mapping(path))
+    is_well_formed = not problems
+    if not re.match(NAME_PATTERN, path.stem):
+        problems.append(
+            f"the file's name must be of up to 80 letters, digits, dots, dashes and underscores, "
+            f"since results are filed under it. Got {path.stem!r}. Rename the file."
+        )
+    definition, arms = _put_profile_over(definition, profile, problems)
+    study = _assemble(path, definition, arms, project)
+    problems += _find_problems(study, num_classes=num_classes, is_well_formed=is_well_formed)
+    if problems:
+        raise ConfigError(str(path), problems)
+    return study
+
+
+def check_batches(study: ResolvedStudy, *, num_classes: int) -> None:
+    """Raises ConfigError where an arm's batches cannot be made of so many training classes."""
+    problems = find_arm_problems(study, num_classes=num_classes)
+    if problems:
+        raise ConfigError(str(study.path), problems)
+
+
+def list_studies(folder: Path) -> list[Path]:
+    """Returns the study files of a folder, by name; none where there is no such folder."""
+    return sorted(path for path in folder.glob("*.y*ml") if path.suffix in (".yaml", ".yml"))
+
+
+def _put_profile_over(
+    study: Study, name: str | None, problems: list[str]
+) -> tuple[Study, list[ResolvedArm]]:
+    if name is None:
+        return study, expand_arms(study)
+    if name not in study.profiles:
+        known = ", ".join(study.profiles) or "none"
+        problems.append(
+            f"profiles has no {name!r}.{suggest(name, study.profiles)} There are: {known}."
+        )
+        return study, expand_arms(study)
+    chosen = study.profiles[name]
+    study = apply_profile(study, chosen)
+    arms = expand_arms(study)
+    names = [arm.name for arm in arms]
+    for arm in chosen.arms or ():
+        if arm not in names:
+            problems.append(
+                f"profiles.{name}.arms must name arms. Got {arm!r}.{suggest(arm, names)}"
+            )
+    return study, [arm for arm in arms if chosen.arms is None or arm.name in chosen.arms]
+
+
+def _assemble(
+    path: Path, definition: Study, arms: Sequence[ResolvedArm], project: ProjectConfig
+) -> ResolvedStudy:
+    return ResolvedStudy(
+        name=path.stem,
+        path=path,
+        definition=definition,
+        arms=tuple(arms),
+        baseline=definition.baseline or (arms[0].name if arms else ""),
+        trials_per_arm=count_trials_per_arm(definition, arms),
+        seeds=definition.seeds,
+        folds=definition.folds or project.trial.data.folds,
+        searcher=definition.searcher,
+        scheduler=definition.scheduler,
+        search_seed=project.pipeline.sweep.seed,
+        params=dict(project.trial_params),
+        overrides=dict(project.trial_overrides),
+    )
+
+
+def _find_problems(
+    study: ResolvedStudy, *, num_classes: int | None, is_well_formed: bool
+) -> list[str]:
+    problems = find_key_problems(study)
+    if len({arm.name for arm in study.arms}) == len(study.arms):
+        problems += find_arm_problems(study, num_classes=num_classes)
+    # What was not read is missing from the study, so these would report what is not so.
+    if not is_well_formed:
+        return problems
+    configs = resolve_arms(study)
+    return [
+        *problems,
+        *find_arm_set_problems(study, configs),
+        *find_baseline_problems(study),
+        *find_budget_problems(study.definition, study.arms),
+        *find_figure_problems(study.definition.figure, study.arms, configs),
+    ]

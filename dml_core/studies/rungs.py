@@ -1,0 +1,67 @@
+"""Asynchronous successive halving: which trials are worth their next epochs."""
+
+from collections import defaultdict
+
+
+class SuccessiveHalving:
+    """Judges trials at growing numbers of epochs, each only against those of its own group.
+
+    A trial that reaches a rung goes on when its score is among the best 1/reduction_factor of
+    those that reached the rung so far, itself included (Li et al. 2020, the stopping rule). The
+    first at a rung always goes on. A group is an arm and a fold: arms never take budget from
+    each other.
+    """
+
+    def __init__(self, *, grace_epochs: int, reduction_factor: int) -> None:
+        if grace_epochs < 1 or reduction_factor < 2:
+            raise ValueError(
+                "successive halving needs grace_epochs >= 1 and reduction_factor >= 2. "
+                f"Got {grace_epochs} and {reduction_factor}."
+            )
+        self._grace_epochs = grace_epochs
+        self._reduction_factor = reduction_factor
+        # (group, milestone) -> trial -> score
+        self._rungs: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+        self._verdicts: dict[tuple[str, str, int], bool] = {}
+
+    def milestones(self, num_epochs: int) -> list[int]:
+        """Returns the epochs at which a trial of so many epochs is judged; the last one is not."""
+        found, milestone = [], self._grace_epochs
+        while milestone < num_epochs:
+            found.append(milestone)
+            milestone *= self._reduction_factor
+        return found
+
+    def note(
+        self, group: str, trial_id: str, *, epoch: int, num_epochs: int, score: float | None
+    ) -> None:
+        """Enters a score of an earlier run into its rungs without judging anybody."""
+        if score is not None:
+            for milestone in self._new_milestones(group, trial_id, epoch, num_epochs):
+                self._rungs[group, milestone][trial_id] = score
+
+    def judge(
+        self, group: str, trial_id: str, *, epoch: int, num_epochs: int, score: float | None
+    ) -> bool:
+        """Returns whether a trial goes on after an epoch; asked again, it answers the same.
+
+        A rung that falls on an epoch without validation is judged at the next one with it.
+        """
+        if score is not None:
+            for milestone in self._new_milestones(group, trial_id, epoch, num_epochs):
+                rung = self._rungs[group, milestone]
+                rung[trial_id] = score
+                self._verdicts[group, trial_id, milestone] = self._is_among_best(rung, score)
+        reached = [m for m in self.milestones(num_epochs) if m <= epoch]
+        return all(self._verdicts.get((group, trial_id, m), True) for m in reached)
+
+    def _new_milestones(self, group: str, trial_id: str, epoch: int, num_epochs: int) -> list[int]:
+        return [
+            milestone
+            for milestone in self.milestones(num_epochs)
+            if milestone <= epoch and trial_id not in self._rungs[group, milestone]
+        ]
+
+    def _is_among_best(self, rung: dict[str, float], score: float) -> bool:
+        places = max(1, len(rung) // self._reduction_factor)
+        return score >= sorted(rung.values(), reverse=True)[places - 1]

@@ -1,0 +1,105 @@
+"""Chooses each arm's nuisance values by validation, and counts what that took."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from dml_core.studies.dimensions import Bound
+from dml_core.studies.resolved import ResolvedStudy
+from dml_core.studies.trial_spec import TrialRecord
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The best try of an arm, and how all of its tries ended."""
+
+    arm: str
+    values: dict[str, Any] | None
+    """The nuisance values, empty where nothing is tuned; None where no try finished."""
+    score: float | None
+    """Its validation score, the mean over the folds; None without a search."""
+    number: int | None
+    """Which try it was; None without a search."""
+    reason: str = ""
+    """Why there are no values; empty where there are."""
+    spent: int = 0
+    """Trials of the search, each fold counted."""
+    finished: int = 0
+    pruned: int = 0
+    diverged: int = 0
+    collapsed: int = 0
+    failed: int = 0
+    at_bound: Mapping[str, Bound] = field(default_factory=dict)
+    """Keys whose value lies at an end of its range (`low` or `high`): the best may lie beyond."""
+
+
+def choose_winners(study: ResolvedStudy, records: Sequence[TrialRecord]) -> dict[str, Winner]:
+    """Returns the winner of each arm by the mean validation score over the folds.
+
+    A try counts when it finished in every fold; of equal scores the lower number wins. Records
+    of repeats are passed over.
+
+    Raises:
+        ValueError: for two records of one trial, or one of an arm that the study does not have.
+    """
+    searched = [record for record in records if record.spec.stage == "search"]
+    _check_records(study, searched)
+    by_arm: dict[str, list[TrialRecord]] = defaultdict(list)
+    for record in searched:
+        by_arm[record.spec.arm].append(record)
+    return {arm.name: _choose(study, arm.name, by_arm[arm.name]) for arm in study.arms}
+
+
+def _check_records(study: ResolvedStudy, records: Sequence[TrialRecord]) -> None:
+    counts = Counter(record.spec.trial_id for record in records)
+    twice = [trial_id for trial_id, count in counts.items() if count > 1]
+    if twice:
+        raise ValueError(f"study {study.name!r} has two records of trial {twice[0]!r}.")
+    for record in records:
+        study.get_arm(record.spec.arm)
+
+
+def _choose(study: ResolvedStudy, arm_name: str, records: list[TrialRecord]) -> Winner:
+    space = study.get_arm(arm_name).space
+    if not space:
+        return Winner(arm_name, values={}, score=None, number=None)
+    counts = Counter(record.status for record in records)
+    tallies: dict[str, Any] = {
+        "spent": len(records),
+        **{status: counts[status] for status in ("finished", "pruned", "diverged")},
+        **{status: counts[status] for status in ("collapsed", "failed")},
+    }
+    scores = _score_tries(study, records)
+    if not scores:
+        reason = _say_why_none(study, records, counts)
+        return Winner(arm_name, values=None, score=None, number=None, reason=reason, **tallies)
+    best = max(scores, key=lambda number: (scores[number], -number))
+    values = next(record.spec.values for record in records if record.spec.number == best)
+    bounds = {key: space[key].find_bound(value) for key, value in values.items()}
+    at_bound = {key: bound for key, bound in bounds.items() if bound is not None}
+    return Winner(arm_name, dict(values), scores[best], best, at_bound=at_bound, **tallies)
+
+
+def _score_tries(study: ResolvedStudy, records: list[TrialRecord]) -> dict[int, float]:
+    """Mean score by number, of the tries that finished in every fold."""
+    by_number: dict[int, list[float]] = defaultdict(list)
+    for record in records:
+        score = record.score
+        if record.status == "finished" and score is not None and math.isfinite(score):
+            by_number[record.spec.number].append(score)
+    return {
+        number: fmean(scores) for number, scores in by_number.items() if len(scores) == study.folds
+    }
+
+
+def _say_why_none(study: ResolvedStudy, records: list[TrialRecord], counts: Counter[Any]) -> str:
+    if not records:
+        return "no trial ran"
+    listed = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    folds = f" in all {study.folds} folds" if study.folds > 1 else ""
+    reasons = [record.reason for record in records if record.reason]
+    first = f"; the first reason: {reasons[0]}" if reasons else ""
+    return f"no try finished with a score{folds} ({listed}){first}"

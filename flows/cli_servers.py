@@ -1,0 +1,90 @@
+"""The commands of `dml` around servers and schedules.
+
+As in flows/cli.py, what a command needs is imported when it is called.
+"""
+
+from typing import Annotated
+
+import typer
+
+commands = typer.Typer()
+
+StudyArgument = Annotated[str, typer.Argument(help="Name of a study, as in studies/NAME.yaml.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+
+@commands.command()
+def up(
+    worker: Annotated[
+        bool, typer.Option("--worker", help="Also start the worker that runs what is scheduled.")
+    ] = False,
+    prefect_port: Annotated[
+        int, typer.Option(help="Port of the Prefect server; 0 takes a free one.", min=0, max=65535)
+    ] = 4200,
+    mlflow_port: Annotated[
+        int, typer.Option(help="Port of the MLflow server; 0 takes a free one.", min=0, max=65535)
+    ] = 5000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    allow_remote: Annotated[
+        bool,
+        typer.Option("--allow-remote", help="Needed for a --host that other machines reach."),
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait until the servers answer.", min=1)
+    ] = 120.0,
+) -> None:
+    """Start the Prefect and the MLflow server in the background."""
+    from flows.commands.up import run_up
+
+    run_up(
+        host=host,
+        allow_remote=allow_remote,
+        prefect_port=prefect_port,
+        mlflow_port=mlflow_port,
+        worker=worker,
+        timeout_seconds=timeout,
+    )
+
+
+@commands.command()
+def status(json: JsonOption = False) -> None:
+    """Show which servers are up; ends with 1 unless both are."""
+    from flows.commands.status import run_status
+
+    run_status(as_json=json)
+
+
+@commands.command()
+def down() -> None:
+    """End what `dml up` started in this folder, and nothing else."""
+    from flows.commands.down import run_down
+
+    run_down()
+
+
+@commands.command()
+def schedule(
+    study: StudyArgument,
+    cron: Annotated[str, typer.Option(help='When, in UTC: "0 2 * * *" is every night at 2.')],
+    profile: Annotated[str | None, typer.Option(help="Sizes to run it with, as smoke.")] = None,
+) -> None:
+    """Let a study run by the clock; at most one run at a time."""
+    from flows.commands.schedule import run_schedule
+
+    run_schedule(study, cron=cron, profile=profile)
+
+
+@commands.command()
+def schedules(json: JsonOption = False) -> None:
+    """List what is scheduled, when it runs next and how it last went."""
+    from flows.commands.schedule import run_schedules
+
+    run_schedules(as_json=json)
+
+
+@commands.command()
+def unschedule(study: StudyArgument) -> None:
+    """Remove a study's schedule."""
+    from flows.commands.schedule import run_unschedule
+
+    run_unschedule(study)

@@ -1,0 +1,97 @@
+"""The commands of `dml` around studies.
+
+As in flows/cli.py, what a command needs is imported when it is called.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+commands = typer.Typer()
+
+ParamsOption = Annotated[
+    Path, typer.Option("--params", help="The YAML file with the parameters.", metavar="FILE")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a parameter: --set loss.alpha=16. May be repeated."),
+]
+ProfileOption = Annotated[
+    str | None, typer.Option(help="Another size of the study, such as smoke.")
+]
+DEFAULT_PARAMS = Path("params.yaml")
+
+
+@commands.command()
+def run(
+    studies: Annotated[
+        list[str] | None, typer.Argument(help="Names of studies; main by default.")
+    ] = None,
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+    profile: ProfileOption = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every study.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also what is up to date.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
+) -> None:
+    """Answer studies: prepare, sweep, evaluate, report; what is up to date is left alone."""
+    from flows.commands.run import run_studies_to_the_end
+
+    run_studies_to_the_end(
+        studies or [],
+        params,
+        set_ or [],
+        profile=profile,
+        every=all_,
+        force=force,
+        as_json=json,
+    )
+
+
+@commands.command()
+def plan(
+    study: Annotated[str, typer.Argument(help="Name of a study.")],
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+    profile: ProfileOption = None,
+) -> None:
+    """List the trials of a study, what they would cost here, and what is stale; run nothing."""
+    from flows.commands.plan import run_plan
+
+    run_plan(study, params, set_ or [], profile=profile)
+
+
+@commands.command(name="studies")
+def list_studies() -> None:
+    """List the studies with their questions."""
+    from flows.commands.studies import run_studies
+
+    run_studies()
+
+
+@commands.command()
+def check(
+    studies: Annotated[
+        list[str] | None, typer.Argument(help="Names of studies; all by default.")
+    ] = None,
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+) -> None:
+    """Find every mistake in the parameters and studies, without running anything."""
+    from flows.commands.studies import run_check
+
+    run_check(studies or [], params, set_ or [])
+
+
+@commands.command(hidden=True)
+def stage(
+    name: Annotated[str, typer.Argument(help="prepare, sweep, evaluate or report.")],
+    study: Annotated[str | None, typer.Argument(help="Name of a study.")] = None,
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+) -> None:
+    """Run one stage of the pipeline, as dvc.yaml does."""
+    from flows.commands.stage import run_stage
+
+    run_stage(name, study, params, set_ or [])

@@ -1,0 +1,22 @@
+"""The first stage: from raw images to packed, split and hashed data."""
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+
+from dml_core.config.loading import load_trial_config
+from tasks.context import StudyRequest, load_context
+from tasks.datasets import prepare_data
+from tasks.sweeps import study_datasets
+from tasks.versioning import is_versioned
+
+
+@flow(name="prepare")
+def prepare(request: StudyRequest) -> list[dict[str, Any]]:
+    """Prepares the dataset that the parameters choose, or those that a changed study reads."""
+    if is_versioned(request):
+        # The stage of dvc.yaml is the project's dataset; a study's own come with its sweep.
+        config = load_trial_config(Path(request.params), list(request.overrides))
+        return [prepare_data(config.data)]
+    return [prepare_data(data) for data in study_datasets(load_context(request))]

@@ -1,0 +1,1 @@
+"""Servers in the background: the Prefect server, the MLflow server and one worker."""

@@ -1,0 +1,58 @@
+"""Runs whose worker is gone: without help they would be shown as running for ever.
+
+A schedule lets one run work at a time, so that such a run would also have the next ones cancelled.
+"""
+
+import json
+import urllib.request
+from typing import Any
+
+from flows.servers.health import open_url
+from flows.servers.plans import WORK_POOL
+
+UNFINISHED = ["PENDING", "RUNNING", "CANCELLING"]
+MESSAGE = "The worker that ran this was ended, by dml down or with its machine."
+
+
+def close_runs(api_url: str, *, worker_name: str) -> int:
+    """Marks the unfinished runs of a worker that is gone as crashed, with their subflows.
+
+    Returns:
+        How many there were; 0 also when the server does not answer.
+    """
+    try:
+        runs = _find_runs(api_url, {"work_pools": {"name": {"any_": [WORK_POOL]}}})
+        orphans = [run for run in runs if _worker_of(run) == worker_name]
+        for run in orphans:
+            _close(api_url, run)
+    except (OSError, ValueError):
+        return 0
+    return len(orphans)
+
+
+def _close(api_url: str, run: dict[str, Any]) -> None:
+    children = {"flow_runs": {"parent_flow_run_id": {"any_": [run["id"]]}}}
+    for child in _find_runs(api_url, children):
+        _close(api_url, child)
+    state = {"type": "CRASHED", "name": "Crashed", "message": MESSAGE}
+    _post(f"{api_url}/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
+
+
+def _find_runs(api_url: str, filters: dict[str, Any]) -> list[dict[str, Any]]:
+    flow_runs = {**filters.get("flow_runs", {}), "state": {"type": {"any_": UNFINISHED}}}
+    found: list[dict[str, Any]] = _post(
+        f"{api_url}/flow_runs/filter", {**filters, "flow_runs": flow_runs}
+    )
+    return found
+
+
+def _worker_of(run: dict[str, Any]) -> str:
+    return str((run.get("labels") or {}).get("prefect.worker.name", ""))
+
+
+def _post(url: str, content: dict[str, Any]) -> Any:
+    request = urllib.request.Request(  # noqa: S310
+        url, data=json.dumps(content).encode(), headers={"Content-Type": "application/json"}
+    )
+    with open_url(request, timeout_seconds=10.0) as response:
+        return json.load(response)

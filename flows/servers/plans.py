@@ -1,0 +1,129 @@
+"""What is started for each server: the command, its surroundings, and where it will answer."""
+
+import os
+import socket
+import sys
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+
+from flows.servers.ports import is_loopback
+from flows.servers.record import state_folder
+
+WORK_POOL = "dml"
+QUIET = {"DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONUNBUFFERED": "1"}
+
+
+@dataclass(frozen=True)
+class ServerPlan:
+    """One program to start in the background."""
+
+    name: str
+    title: str
+    command: tuple[str, ...]
+    address: str
+    health_url: str
+    environment: dict[str, str] = field(default_factory=dict)
+    """Added to the environment of the command line."""
+    worker_name: str = ""
+
+
+def plan_prefect(folder: Path, *, host: str, port: int) -> ServerPlan:
+    """Returns how the Prefect server starts: its database stays in the project folder."""
+    address = make_address(host, port)
+    environment = {
+        **QUIET,
+        "PREFECT_HOME": str(prefect_home(folder)),
+        "PREFECT_API_URL": f"{address}/api",
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        # In memory they would be lost with the server, and a run's slot be held for ever.
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
+            "prefect.server.concurrency.lease_storage.filesystem"
+        ),
+        # A browser on another machine has to ask the address that it came by.
+        "PREFECT_SERVER_UI_API_URL": f"{address}/api" if is_loopback(host) else "/api",
+    }
+    flags = ("--host", host, "--port", str(port))
+    return ServerPlan(
+        name="prefect",
+        title="Prefect server",
+        command=(sys.executable, "-m", "prefect", "server", "start", *flags),
+        address=address,
+        health_url=f"{address}/api/health",
+        environment=environment,
+    )
+
+
+def plan_mlflow(*, host: str, port: int) -> ServerPlan:
+    """Returns how the MLflow server starts: mlflow.db and mlartifacts of the project folder."""
+    address = make_address(host, port)
+    allowed = ",".join(_allowed_hosts(host, address))
+    storage = (
+        *("--backend-store-uri", "sqlite:///mlflow.db"),
+        *("--artifacts-destination", "./mlartifacts"),
+    )
+    flags = ("--host", host, "--port", str(port), "--workers", "1", "--allowed-hosts", allowed)
+    return ServerPlan(
+        name="mlflow",
+        title="MLflow server",
+        command=(sys.executable, "-m", "mlflow", "server", *storage, *flags),
+        address=address,
+        health_url=f"{address}/health",
+        environment={**QUIET, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+    )
+
+
+def plan_worker(folder: Path, *, prefect: str, mlflow: str) -> ServerPlan:
+    """Returns how the worker starts that runs what is scheduled.
+
+    Args:
+        folder: the project folder.
+        prefect: address of the Prefect server.
+        mlflow: address of the MLflow server, for runs where the environment names no other.
+    """
+    worker_name = make_worker_name(folder)
+    environment = {
+        **QUIET,
+        "PREFECT_HOME": str(prefect_home(folder)),
+        "PREFECT_API_URL": f"{prefect}/api",
+        "MLFLOW_TRACKING_URI": os.environ.get("MLFLOW_TRACKING_URI") or mlflow,
+    }
+    flags = ("--pool", WORK_POOL, "--type", "process", "--name", worker_name)
+    return ServerPlan(
+        name="worker",
+        title="worker",
+        command=(sys.executable, "-m", "prefect", "worker", "start", *flags),
+        address=prefect,
+        health_url=f"{prefect}/api/work_pools/{WORK_POOL}/workers/filter",
+        environment=environment,
+        worker_name=worker_name,
+    )
+
+
+def make_worker_name(folder: Path) -> str:
+    """Returns the worker's name, the same at each start: by it runs that it left are found."""
+    return f"dml-{socket.gethostname()}-{zlib.crc32(str(folder.resolve()).encode()):08x}"
+
+
+def _allowed_hosts(host: str, address: str) -> list[str]:
+    """Lists the Host headers to answer; MLflow refuses others, which only a forged page sends."""
+    names = ["localhost", "127.0.0.1"]
+    if not is_loopback(host):
+        own = [entry.address for entries in psutil.net_if_addrs().values() for entry in entries]
+        names += [socket.gethostname(), socket.getfqdn(), *(name for name in own if "." in name)]
+    patterns = [pattern for name in names for pattern in (name, f"{name}:*")]
+    return list(dict.fromkeys([*patterns, urlsplit(address).netloc]))
+
+
+def prefect_home(folder: Path) -> Path:
+    """Returns where Prefect keeps its files, so that none get into the user's home."""
+    return state_folder(folder) / "prefect"
+
+
+def make_address(host: str, port: int) -> str:
+    """Returns the address by which this machine reaches a server bound to a host."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"

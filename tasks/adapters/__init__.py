@@ -1,0 +1,1 @@
+"""One file for each library that the pipeline talks to."""

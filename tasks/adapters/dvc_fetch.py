@@ -1,0 +1,120 @@
+"""Brings prepared data to a node of a cluster: once, by their hash, checked."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from dvc.exceptions import DvcException
+from dvc.repo import Repo
+
+from dml_core.data.atomic_folder import folder_lock, replaced_folder
+from dml_core.data.dataset_writing import DEVELOPMENT
+from dml_core.data.prepared_info import FILE_NAME as INFO_FILE
+from dml_core.data.prepared_info import check_file_sizes, load_info, verify_files
+from dml_core.data.records import DatasetError
+from dml_core.data.split_file import FILE_NAME as SPLIT_FILE
+from tasks.adapters.dvc_remote import Remote, read_remote
+from tasks.adapters.dvc_session import DvcError, open_repo, quiet
+
+# Trials see no test class, so the test images do not travel.
+_WANTED = (DEVELOPMENT, INFO_FILE, SPLIT_FILE)
+
+
+@dataclass(frozen=True)
+class PreparedSource:
+    """One version of a prepared dataset and the remote that keeps it; small, without secrets."""
+
+    name: str
+    """Name of the dataset's folder."""
+    md5: str
+    """DVC's hash of the folder, as in dvc.lock."""
+    remote: Remote
+
+
+def locate_prepared(folder: Path, dataset: Path, *, remote: str = "") -> PreparedSource:
+    """Returns which version of a dataset a project is at, and where nodes can fetch it.
+
+    Args:
+        folder: the root of the project.
+        dataset: the prepared folder, absolute or relative to the project.
+        remote: name of the remote; empty takes the default one.
+    """
+    chosen = read_remote(folder, remote)
+    with open_repo(folder) as repo:
+        wanted = str((folder.resolve() / dataset).resolve())
+        found = [out for out in repo.index.outs if str(out.fs_path) == wanted and out.hash_info]
+        if not found:
+            raise DvcError(
+                f"dvc.lock knows no version of {dataset}, so no node can fetch it by its hash. "
+                "Make it with: dvc repro prepare, then upload it with: dml data push"
+            )
+        return PreparedSource(dataset.name, str(found[0].hash_info.value), chosen)
+
+
+def fetch_prepared(source: PreparedSource, *, cache_root: Path) -> Path:
+    """Returns the folder of the development data on this machine, fetched if it is not there.
+
+    Processes of one machine wait for each other, so that one of them downloads. What was
+    downloaded is compared with the checksums that it was written with, and appears whole or not
+    at all. A later call looks at the sizes of the files only.
+
+    Args:
+        source: from `locate_prepared`, on the machine that drives the sweep.
+        cache_root: folder of this machine for fetched data; `~` is expanded.
+    """
+    version = source.md5.removesuffix(".dir")
+    target = cache_root.expanduser() / "prepared" / version / source.name
+    if _is_whole(target):
+        return target
+    with folder_lock(target):
+        # Another process may have fetched it while this one waited.
+        if not _is_whole(target):
+            with replaced_folder(target) as partial:
+                _download(source, partial)
+                verify_files(partial, names=_names(partial))
+    return target
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        check_file_sizes(load_info(folder), folder, _names(folder))
+    except DatasetError:
+        return False
+    return True
+
+
+def _names(folder: Path) -> list[str]:
+    files = load_info(folder).files
+    return [name for name in files if name == SPLIT_FILE or name.startswith(f"{DEVELOPMENT}/")]
+
+
+def _download(source: PreparedSource, target: Path) -> None:
+    """Pulls into a DVC project of its own, since a node has no clone of this one."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as name, quiet():
+        project = Path(name)
+        Repo.init(str(project), no_scm=True).close()
+        out = {"md5": source.md5, "hash": "md5", "path": source.name}
+        (project / "data.dvc").write_text(yaml.safe_dump({"outs": [out]}), encoding="utf-8")
+        repo = Repo(str(project), config=_config(source.remote))
+        try:
+            repo.pull(targets=[str(project / source.name / part) for part in _WANTED])
+        except (DvcException, OSError) as error:
+            raise DvcError(
+                f"dataset {source.name!r} in version {source.md5} cannot be fetched from the "
+                f"remote {source.remote.name!r} ({source.remote.shown_url}): {error}. Push it "
+                "from the machine that prepared it: dml data push"
+            ) from error
+        finally:
+            repo.close()
+        for part in _WANTED:
+            (project / source.name / part).rename(target / part)
+
+
+def _config(remote: Remote) -> dict[str, object]:
+    return {
+        "core": {"remote": remote.name, "analytics": False, "check_update": False},
+        "remote": {remote.name: dict(remote.settings)},
+        # A link spares a second copy of the bytes; the cache itself is thrown away afterwards.
+        "cache": {"type": "hardlink,copy"},
+    }

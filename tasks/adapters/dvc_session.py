@@ -1,0 +1,98 @@
+"""Opens a project's DVC repository, quietly, and says in plain words what DVC refuses."""
+
+import logging
+import re
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+from dvc.config import NoRemoteError
+from dvc.exceptions import DvcException, NotDvcRepoError
+from dvc.lock import LockError
+from dvc.repo import Repo
+
+ADD_REMOTE = "dvc remote add --default storage s3://BUCKET/FOLDER (or the path of a shared folder)"
+
+
+class DvcError(ValueError):
+    """DVC cannot do what was asked; says why and which command helps."""
+
+
+def has_repo(folder: Path) -> bool:
+    """Returns whether the folder is the root of a DVC project."""
+    return (folder / ".dvc").is_dir()
+
+
+@contextmanager
+def open_repo(folder: Path) -> Iterator[Repo]:
+    """Yields the DVC repository whose root is the folder; its messages become DvcErrors."""
+    # Looked at here, because DVC itself would take a repository in a folder further up.
+    if not has_repo(folder):
+        raise DvcError(
+            f"{folder} must be the root of a DVC project, with a folder .dvc in it. Found none. "
+            "Change to the project's folder, or make one with: dvc init"
+        )
+    with quiet(), _plain_errors(folder):
+        repo = Repo(str(folder.resolve()))
+        try:
+            yield repo
+        finally:
+            repo.close()
+
+
+def redact(text: str) -> str:
+    """Returns the text without the user and password that an address in it may hold."""
+    return re.sub(r"(\w+://)[^/\s@]+@", r"\1***@", text)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps DVC's messages and progress bars off the terminal."""
+    logger = logging.getLogger("dvc")
+    former = logger.level
+    # DVC draws its progress bars unless its level lies above ERROR.
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(former)
+
+
+@contextmanager
+def _plain_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except NotDvcRepoError as error:
+        raise DvcError(f"{folder} is no DVC project: {error}. Run: dvc init") from error
+    except LockError as error:
+        raise DvcError(_describe_lock(folder, error)) from error
+    except NoRemoteError as error:
+        raise DvcError(
+            f"the DVC project at {folder} has no remote to keep data in. Run: {ADD_REMOTE}"
+        ) from error
+    except DvcException as error:
+        raise DvcError(redact(f"DVC refuses at {folder}: {error}")) from error
+
+
+def _describe_lock(folder: Path, error: LockError) -> str:
+    holders = ", ".join(_lock_holders(folder / ".dvc" / "tmp" / "lock"))
+    # Where a stage is running, DVC's own message names its process; otherwise we look for it.
+    who = f"by {holders}" if holders else f"by another process ({error})"
+    return (
+        f"the DVC project at {folder} is locked {who}. One process may change it at a time. "
+        "Wait until that one has ended, then run the same command again."
+    )
+
+
+def _lock_holders(file: Path) -> Iterator[str]:
+    """Names the other processes that have the lock file open."""
+    wanted, own = str(file.resolve()), psutil.Process().pid
+    for process in psutil.process_iter():
+        try:
+            if process.pid != own and any(wanted == opened.path for opened in process.open_files()):
+                command = " ".join(process.cmdline())
+                yield f"`{textwrap.shorten(command, 100)}` (pid {process.pid})"
+        except psutil.Error:
+            continue

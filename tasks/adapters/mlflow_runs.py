@@ -1,0 +1,191 @@
+"""The runs of one sweep in MLflow: found again where they exist, created where they do not.
+
+Everything here may be done twice and changes nothing the second time.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tasks.adapters.mlflow_address import Tracking
+from tasks.adapters.mlflow_identity import SweepIdentity, hash_key
+from tasks.adapters.mlflow_values import is_same_param, to_tags
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+KEY_TAG = "dml.key"
+STATUS_TAG = "dml.status"
+REASON_TAG = "dml.reason"
+STEP_METRIC = "train.loss"
+"""Every epoch has it, so its steps are the epochs that have arrived."""
+
+MAX_METRICS = 1000
+MAX_PARAMS = 100
+
+
+@dataclass(frozen=True)
+class EpochNumbers:
+    """The metrics of one epoch."""
+
+    epoch: int
+    time_ms: int
+    metrics: Mapping[str, float]
+
+
+@dataclass
+class SweepRuns:
+    """The parent run of a sweep and the runs nested in it."""
+
+    tracking: Tracking
+    identity: SweepIdentity
+    _run_ids: dict[str, str] = field(default_factory=dict)
+    _epochs: dict[str, dict[int, float | None]] = field(default_factory=dict)
+    _experiment_id: str | None = None
+
+    def __post_init__(self) -> None:
+        self.client = self.tracking.client()
+
+    def forget(self) -> None:
+        """Forgets what is known of the store, to look there again."""
+        self._run_ids.clear()
+        self._epochs.clear()
+        self._experiment_id = None
+
+    @property
+    def experiment_id(self) -> str:
+        """The study's experiment, created where it is missing."""
+        if self._experiment_id is None:
+            self._experiment_id = _open_experiment(self.tracking, self.identity.study)
+        return self._experiment_id
+
+    def open_parent(self, *, time_ms: int | None = None) -> str:
+        """Returns the id of the sweep's parent run, created where it is missing."""
+        name = f"{self.identity.study} sweep"
+        return self._open("", name, self.identity.tags, time_ms=time_ms)
+
+    def open_nested(
+        self, key: str, *, name: str, tags: Mapping[str, Any], time_ms: int | None = None
+    ) -> str:
+        """Returns the id of the nested run with a key, created where it is missing."""
+        parent = {"mlflow.parentRunId": self.open_parent(), "trial_id": name}
+        return self._open(key, name, {**tags, **parent}, time_ms=time_ms)
+
+    def log_params(self, run_id: str, params: Mapping[str, str]) -> list[str]:
+        """Adds params that a run lacks; returns the keys of those that it has otherwise.
+
+        A param cannot be changed, and 7 where 7.0 stands would count as a change.
+        """
+        from mlflow.entities import Param
+
+        there = self.client.get_run(run_id).data.params
+        missing = [Param(key, value) for key, value in params.items() if key not in there]
+        for start in range(0, len(missing), MAX_PARAMS):
+            self.client.log_batch(run_id, params=missing[start : start + MAX_PARAMS])
+        shared = params.keys() & there.keys()
+        return sorted(key for key in shared if not is_same_param(params[key], there[key]))
+
+    def log_epochs(self, run_id: str, epochs: Sequence[EpochNumbers]) -> None:
+        """Adds the epochs that a run lacks; an epoch is there whole or not at all.
+
+        One that was trained anew with another result, as a GPU may give, is added as well.
+        """
+        from mlflow.entities import Metric
+
+        known = dict(self._known_epochs(run_id))
+        batches: list[list[Metric]] = [[]]
+        for numbers in epochs:
+            value = numbers.metrics.get(STEP_METRIC)
+            if numbers.epoch in known and known[numbers.epoch] == value:
+                continue
+            known[numbers.epoch] = value
+            if len(batches[-1]) + len(numbers.metrics) > MAX_METRICS:
+                batches.append([])
+            time_ms, step = numbers.time_ms, numbers.epoch
+            batches[-1] += [Metric(name, v, time_ms, step) for name, v in numbers.metrics.items()]
+        for batch in filter(None, batches):
+            self.client.log_batch(run_id, metrics=batch)
+        self._epochs[run_id] = known
+
+    def log_results(self, run_id: str, metrics: Mapping[str, float], *, time_ms: int) -> None:
+        """Adds metrics that have one value, where they are missing or have changed."""
+        from mlflow.entities import Metric
+
+        there = self.client.get_run(run_id).data.metrics
+        new = [Metric(k, v, time_ms, 0) for k, v in metrics.items() if there.get(k) != v]
+        for start in range(0, len(new), MAX_METRICS):
+            self.client.log_batch(run_id, metrics=new[start : start + MAX_METRICS])
+
+    def set_tags(self, run_id: str, tags: Mapping[str, Any]) -> None:
+        """Sets tags in one request."""
+        from mlflow.entities import RunTag
+
+        listed = [RunTag(key, value) for key, value in to_tags(tags).items()]
+        self.client.log_batch(run_id, tags=listed)
+
+    def set_running(self, run_id: str) -> None:
+        """Marks a run as going on."""
+        self.client.update_run(run_id, status="RUNNING")
+        self.set_tags(run_id, {STATUS_TAG: "running", REASON_TAG: ""})
+
+    def end(
+        self, run_id: str, *, mlflow_status: str, status: str, reason: str, time_ms: int
+    ) -> None:
+        """Marks a run as ended, once: the first end of the same kind gives its time."""
+        run = self.client.get_run(run_id)
+        is_same = run.info.status == mlflow_status and run.data.tags.get(STATUS_TAG) == status
+        if not is_same:
+            self.client.set_terminated(run_id, mlflow_status, end_time=time_ms)
+        self.set_tags(run_id, {STATUS_TAG: status, REASON_TAG: reason})
+
+    def _open(self, key: str, name: str, tags: Mapping[str, Any], *, time_ms: int | None) -> str:
+        if key not in self._run_ids:
+            full = hash_key(self.identity.key, key)
+            # A request may have arrived though its answer did not, so search before creating.
+            self._run_ids[key] = self._search(full) or self._create(full, name, tags, time_ms)
+        return self._run_ids[key]
+
+    def _create(self, key: str, name: str, tags: Mapping[str, Any], time_ms: int | None) -> str:
+        all_tags = to_tags({**tags, KEY_TAG: key, "mlflow.source.name": "dml"})
+        run: Run = self.client.create_run(
+            self.experiment_id, start_time=time_ms, tags=all_tags, run_name=name
+        )
+        run_id: str = run.info.run_id
+        return run_id
+
+    def _search(self, key: str) -> str | None:
+        found = self.client.search_runs(
+            [self.experiment_id],
+            filter_string=f"tags.`{KEY_TAG}` = '{key}'",
+            max_results=1,
+            order_by=["attributes.start_time ASC"],
+        )
+        return found[0].info.run_id if found else None
+
+    def _known_epochs(self, run_id: str) -> dict[int, float | None]:
+        if run_id not in self._epochs:
+            history = self.client.get_metric_history(run_id, STEP_METRIC)
+            self._epochs[run_id] = {metric.step: metric.value for metric in history}
+        return self._epochs[run_id]
+
+
+def _open_experiment(tracking: Tracking, name: str) -> str:
+    from mlflow.exceptions import MlflowException
+
+    client = tracking.client()
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        root = tracking.artifact_root
+        location = f"{root}/{hash_key(name)}" if root else None
+        try:
+            created: str = client.create_experiment(name, artifact_location=location)
+            return created
+        except MlflowException:
+            # Another process may have been faster.
+            found = client.get_experiment_by_name(name)
+            if found is None:
+                raise
+    if found.lifecycle_stage == "deleted":
+        client.restore_experiment(found.experiment_id)
+    experiment_id: str = found.experiment_id
+    return experiment_id

@@ -1,0 +1,173 @@
+"""Joins a Ray cluster, or starts one on this machine for as long as it is needed."""
+
+import atexit
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dml_core.config.pipeline import RayConfig
+
+PACKAGES = ("dml_core", "tasks", "flows")
+_QUIET = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+
+
+class RayUnreachable(ValueError):
+    """There is no usable cluster; the message has the address and what to do."""
+
+
+@contextmanager
+def connect(config: RayConfig) -> Iterator[None]:
+    """Joins the cluster that the configuration names, and leaves it at the end.
+
+    A cluster on this machine (`local`) is started and stopped here; any other is left running.
+    A process that has joined a cluster already stays there, before and after.
+
+    Raises:
+        RayUnreachable: within ray.connect_timeout_seconds or shortly after.
+    """
+    os.environ.update({key: value for key, value in _QUIET.items() if key not in os.environ})
+    if config.address == "local":
+        _provide_token()
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    with _kept_sigterm():
+        _start(config) if config.address == "local" else _join(config)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def count_concurrent(config: RayConfig) -> int:
+    """Returns how many trials the joined cluster has room for at once."""
+    import ray
+
+    there = ray.cluster_resources()
+    rooms = [there.get("CPU", 0.0) / config.cpus_per_trial]
+    if config.gpus_per_trial:
+        rooms.append(there.get("GPU", 0.0) / config.gpus_per_trial)
+    # Sums of fractions such as 3 x 0.1 may end just below a whole number.
+    room = int(min(rooms) + 1e-9)
+    if room < 1:
+        raise RayUnreachable(
+            f"the Ray cluster {config.address} must have room for one trial of "
+            f"ray.cpus_per_trial={config.cpus_per_trial:g} and "
+            f"ray.gpus_per_trial={config.gpus_per_trial:g}, or none ever starts. "
+            f"It has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs. "
+            "Lower these, or add a node."
+        )
+    return min(room, config.max_concurrent) if config.max_concurrent else room
+
+
+def _start(config: RayConfig) -> None:
+    import ray
+
+    # A machine without enough cores for the configured trial still runs one at a time.
+    cores = max(len(os.sched_getaffinity(0)), int(-(-config.cpus_per_trial // 1)))
+    ray.init(address="local", num_cpus=cores, **_quietly())
+
+
+def _join(config: RayConfig) -> None:
+    import ray
+
+    address = config.address
+    if address.startswith("ray://"):
+        raise RayUnreachable(
+            f"ray.address must be local, auto or host:port, since a sweep is led from inside its "
+            f"cluster and outlives no lost client connection. Got {address}. Run this command on "
+            "a node of the cluster with ray.address=auto."
+        )
+    if address != "auto":
+        _wait_for_port(address, config.connect_timeout_seconds)
+    try:
+        ray.init(address=address, runtime_env=make_runtime_env(), **_quietly())
+    except Exception as error:
+        with contextlib.suppress(Exception):
+            ray.shutdown()
+        raise RayUnreachable(_say_unreachable(address, str(error))) from error
+
+
+def make_runtime_env() -> dict[str, Any]:
+    """Returns what ships this project's packages, and nothing else of it, to other nodes."""
+    root = Path(__file__).parents[2]
+    modules = [str(root / name) for name in PACKAGES if (root / name).is_dir()]
+    return {"py_modules": modules, "excludes": ["__pycache__", "*.pyc"]}
+
+
+def _quietly() -> dict[str, Any]:
+    return {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+
+
+def _provide_token() -> None:
+    """Lets a cluster of our own accept nobody but this user, by a token that only he can read."""
+    # Ray reads the mode when it is imported; later it turns tokens on by itself where none is set.
+    if "ray" not in sys.modules:
+        os.environ["RAY_AUTH_MODE"] = "token"
+    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        return
+    # Ray reads the token once a process, so the file has to stay for as long as the process.
+    folder = Path(tempfile.mkdtemp(prefix="dml-ray-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    token = folder / "token"
+    descriptor = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(secrets.token_hex(32))
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
+
+
+def _wait_for_port(address: str, timeout_seconds: float) -> None:
+    host, _, port = address.rpartition(":")
+    deadline, problem = time.monotonic() + timeout_seconds, "no answer"
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            socket.create_connection((host, int(port)), timeout=left).close()
+            return
+        except OSError as error:
+            problem = str(error)
+            time.sleep(min(0.5, max(0.0, deadline - time.monotonic())))
+    raise RayUnreachable(_say_unreachable(address, f"{problem} for {timeout_seconds:g} s"))
+
+
+def _say_unreachable(address: str, problem: str) -> str:
+    first = problem.strip().splitlines()[0][:300] if problem.strip() else "no answer"
+    return (
+        f"the Ray cluster at ray.address={address} cannot be joined: {first}. Start it with "
+        "`ray start --head`, make this machine a node of it with `ray start --address=host:port`, "
+        "let RAY_AUTH_TOKEN_PATH name the cluster's token file, or use --set ray.address=local."
+    )
+
+
+@contextmanager
+def _kept_sigterm() -> Iterator[None]:
+    """Puts back a handler of SIGTERM that Ray replaces; the system's default is not worth it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)

@@ -1,0 +1,120 @@
+"""What Ray Tune asks and tells during a sweep, passed on to the sweep's conductor."""
+
+import json
+from collections.abc import Callable
+from typing import Any, Self
+
+from ray.tune import Callback, Stopper
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from dml_core.studies.plain_specs import spec_from_plain
+from dml_core.studies.trial_spec import TrialSpec
+from tasks.adapters.ray_trainable import EPOCH, order_from_config, order_to_config
+from tasks.sweep_conductor import Conductor
+from tasks.trial_worker import TrialOrder
+
+MakeOrder = Callable[[TrialSpec], TrialOrder]
+
+
+class _OnDriver:
+    """Stays on the driver: Tune stores copies of its hooks, which the ledger makes needless."""
+
+    def __reduce__(self) -> tuple[type[object], tuple[()]]:
+        return object, ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
+class LedSearcher(_OnDriver, Searcher):
+    """Hands Tune the trials that the conductor has next."""
+
+    def __init__(self, conductor: Conductor, make_order: MakeOrder) -> None:
+        super().__init__()
+        self._conductor = conductor
+        self._make_order = make_order
+
+    def suggest(self, trial_id: str) -> Any:
+        """Returns the next trial's config, None when there is none yet, or that all is done."""
+        spec = self._conductor.next()
+        if spec is not None:
+            return order_to_config(self._make_order(spec))
+        return str(Searcher.FINISHED) if self._conductor.is_exhausted else None
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Does nothing: `LedCallback` hears of it with the trial's config at hand."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Does nothing: the ledger holds the search's state."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Does nothing: the ledger holds the search's state."""
+
+
+class LedScheduler(_OnDriver, FIFOScheduler):
+    """Stops the trials that the conductor does not let go on."""
+
+    # A buffered result would be judged only after the epochs that it might have saved.
+    _supports_buffered_results = False
+
+    def __init__(self, conductor: Conductor) -> None:
+        super().__init__()
+        self._conductor = conductor
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        """Passes an epoch on and returns whether the trial goes on."""
+        if EPOCH not in result:
+            return str(TrialScheduler.CONTINUE)
+        goes_on = self._conductor.report(_spec_of(trial), json.loads(result[EPOCH]))
+        return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
+
+
+class LedCallback(_OnDriver, Callback):
+    """Tells the conductor when trials start and end."""
+
+    def __init__(self, conductor: Conductor, *, max_restarts: int) -> None:
+        self._conductor = conductor
+        self._max_restarts = max_restarts
+
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
+        """A trial has a worker."""
+        self._conductor.start(_spec_of(trial))
+
+    def on_trial_complete(
+        self, iteration: int, trials: list[Trial], trial: Trial, **_: Any
+    ) -> None:
+        """A trial has ended, or was stopped with the sweep."""
+        self._conductor.end(_spec_of(trial))
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
+        """A trial's worker died too often: a training's own errors are results."""
+        lines = str(trial.get_error() or "").strip().splitlines()
+        last = f" The last time: {lines[0][:300]}" if lines else ""
+        self._conductor.end(
+            _spec_of(trial),
+            error=f"its worker died, and sweep.max_restarts={self._max_restarts} did not help."
+            f"{last}",
+        )
+
+
+class LedStopper(_OnDriver, Stopper):
+    """Ends the sweep when too many trials failed."""
+
+    def __init__(self, conductor: Conductor) -> None:
+        self._conductor = conductor
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Stops no single trial."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Returns whether the whole sweep has to stop."""
+        return self._conductor.has_too_many_failures
+
+
+def _spec_of(trial: Trial) -> TrialSpec:
+    return spec_from_plain(order_from_config(trial.config).spec)

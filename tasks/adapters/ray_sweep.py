@@ -1,0 +1,198 @@
+"""Runs the sweep of a study on Ray: the search of all arms, then the winners over the seeds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dml_core.config.pipeline import PipelineConfig
+from dml_core.studies.code_version import hash_training_code
+from dml_core.studies.ledger import Ledger
+from dml_core.studies.plain_specs import spec_to_plain
+from dml_core.studies.resolved import ResolvedStudy
+from dml_core.studies.rungs import SuccessiveHalving
+from dml_core.studies.trial_spec import TrialRecord, TrialSpec
+from dml_core.studies.winners import choose_winners
+from tasks.adapters.ray_cluster import connect, count_concurrent
+from tasks.sweep_conductor import Conductor, SweepEvents, refill_rungs
+from tasks.sweep_lock import hold_folder
+from tasks.sweep_output import SweepResult, write_sweep
+from tasks.sweep_progress import ProgressTracker, SweepProgress
+from tasks.trial_sources import ListedTrials, SearchThenRepeats, TrialSource
+from tasks.trial_worker import TrialOrder, describe_data
+
+__all__ = ["SweepResult", "TooManyFailures", "run_sweep"]
+
+
+class TooManyFailures(ValueError):
+    """More trials failed than sweep.max_failed_fraction allows; the ledger is kept."""
+
+
+def _ignore(*_: Any) -> None:
+    """Does nothing."""
+
+
+def run_sweep(
+    study: ResolvedStudy,
+    pipeline: PipelineConfig,
+    *,
+    folder: Path,
+    output: Path | None = None,
+    on_update: Callable[[SweepProgress], None] = _ignore,
+    on_trial_start: Callable[[TrialSpec], None] = _ignore,
+    on_epoch: Callable[[TrialSpec, Mapping[str, Any]], None] = _ignore,
+    on_trial_end: Callable[[TrialRecord], None] = _ignore,
+) -> SweepResult:
+    """Searches every arm with the same budget, repeats the winners, and writes the result.
+
+    Called again after any interruption it goes on where it stopped: what ended is not run again.
+
+    Args:
+        study: the question.
+        pipeline: where and within which limits it runs.
+        folder: the working folder, `results/.sweeps/<study>`; every node must see it.
+        output: what the sweep leaves; by default `results/<study>/sweep` beside it.
+        on_update: gets the progress after each change.
+        on_trial_start: gets each trial's spec. This and the next two are called on the driver,
+            again from the start for trials of an earlier process.
+        on_epoch: gets each epoch's report.
+        on_trial_end: gets each trial's record.
+
+    Raises:
+        SweepIsRunning: when another process works in the folder.
+        RayUnreachable: when there is no cluster.
+        TooManyFailures: when more trials failed than allowed.
+    """
+    folder = folder.resolve()
+    output = output or folder.parent.parent / folder.name / "sweep"
+    events = SweepEvents(on_update, on_trial_start, on_epoch, on_trial_end)
+    with hold_folder(folder):
+        result = _run(study, pipeline, folder, output, events)
+        write_sweep(study, result, working_folder=folder, versions=_versions(study))
+    return result
+
+
+def _run(
+    study: ResolvedStudy, pipeline: PipelineConfig, folder: Path, output: Path, events: SweepEvents
+) -> SweepResult:
+    ledger = Ledger(folder, code=hash_training_code(), data_version=_cached_version())
+    total = count_trials(study)
+    max_failed = int(pipeline.sweep.max_failed_fraction * total)
+    _forget_failures(ledger, max_failed)
+    tracker = ProgressTracker(study.name, total=total)
+    conductor = Conductor(
+        SearchThenRepeats(_search(study, ledger), lambda found: _make_repeats(study, found)),
+        ledger,
+        tracker=tracker,
+        events=events,
+        halving=_make_halving(study, ledger),
+        max_failed=max_failed,
+    )
+    # Nothing to run means no cluster to wait for.
+    if conductor.has_next():
+        with connect(pipeline.ray):
+            tracker.num_concurrent = count_concurrent(pipeline.ray)
+            _run_on_cluster(conductor, pipeline, ledger)
+    if conductor.has_too_many_failures:
+        raise TooManyFailures(_say_failures(study, conductor.failures, max_failed))
+    return _collect(study, list(conductor.records.values()), output)
+
+
+def count_trials(study: ResolvedStudy) -> int:
+    """Returns how many trials a sweep has, search and repeats together."""
+    num_searched = len(study.searched_arms) * study.trials_per_arm * study.folds
+    return num_searched + len(study.arms) * len(study.seeds)
+
+
+def _search(study: ResolvedStudy, ledger: Ledger) -> TrialSource:
+    if study.searcher != "tpe":
+        return ListedTrials(study.search_specs())
+    from tasks.adapters.optuna_trials import TpeTrials
+
+    return TpeTrials(study, ledger.known_specs())
+
+
+def _make_halving(study: ResolvedStudy, ledger: Ledger) -> SuccessiveHalving | None:
+    if study.scheduler.name != "asha":
+        return None
+    halving = SuccessiveHalving(
+        grace_epochs=study.scheduler.grace_epochs,
+        reduction_factor=study.scheduler.reduction_factor,
+    )
+    refill_rungs(halving, ledger)
+    return halving
+
+
+def _make_repeats(study: ResolvedStudy, records: Sequence[TrialRecord]) -> list[TrialSpec]:
+    winners = choose_winners(study, records)
+    values = {arm: winner.values for arm, winner in winners.items() if winner.values is not None}
+    return study.repeat_specs(values)
+
+
+def _run_on_cluster(conductor: Conductor, pipeline: PipelineConfig, ledger: Ledger) -> None:
+    from tasks.adapters.ray_tune_job import run_tune_job
+
+    working_folder = str(Path.cwd())
+
+    def make_order(spec: TrialSpec) -> TrialOrder:
+        return TrialOrder(
+            spec=spec_to_plain(spec),
+            folder=str(ledger.trial_folder(spec)),
+            working_folder=working_folder,
+            data_version=ledger.data_version(spec),
+            timeout_seconds=pipeline.sweep.trial_timeout_seconds,
+        )
+
+    run_tune_job(conductor, pipeline, folder=ledger.folder / "tune", make_order=make_order)
+
+
+def _collect(study: ResolvedStudy, records: list[TrialRecord], output: Path) -> SweepResult:
+    places = {arm.name: place for place, arm in enumerate(study.arms)}
+
+    def place(record: TrialRecord) -> tuple[int, int, int]:
+        return record.spec.number, places[record.spec.arm], record.spec.config.data.fold
+
+    searched = sorted((r for r in records if r.spec.stage == "search"), key=place)
+    repeated = sorted((r for r in records if r.spec.stage == "repeat"), key=place)
+    return SweepResult(searched, choose_winners(study, searched), repeated, output)
+
+
+def _forget_failures(ledger: Ledger, max_failed: int) -> None:
+    """Lets failed trials run again where they had stopped the sweep: something was mended."""
+    failed = [
+        spec
+        for spec in ledger.known_specs()
+        if (record := ledger.find(spec)) and record.status == "failed"
+    ]
+    if len(failed) > max_failed:
+        for spec in failed:
+            ledger.forget(spec)
+
+
+def _versions(study: ResolvedStudy) -> dict[str, Any]:
+    """Returns what else than the study the results depend on."""
+    configs = [study.arm_config(arm.name) for arm in study.arms]
+    data = sorted({describe_data(config) for config in configs})
+    return {"code": hash_training_code(), "data": data}
+
+
+def _cached_version() -> Callable[[Any], str]:
+    known: dict[Path, str] = {}
+
+    def find(config: Any) -> str:
+        path = config.data.prepared_path
+        if path not in known:
+            known[path] = describe_data(config)
+        return known[path]
+
+    return find
+
+
+def _say_failures(study: ResolvedStudy, failures: Sequence[TrialRecord], max_failed: int) -> str:
+    reasons = list(dict.fromkeys(record.reason for record in failures))[:3]
+    listed = "".join(f"\n  - {reason}" for reason in reasons)
+    return (
+        f"study {study.name} was stopped: {len(failures)} trials failed, and "
+        f"sweep.max_failed_fraction allows {max_failed}, since more point to a mistake that every "
+        f"trial makes. The first reasons:{listed}\nMend that and run the same command again: "
+        "finished trials are kept, failed ones run again. Each trial's failure.txt tells more."
+    )

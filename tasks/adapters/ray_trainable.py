@@ -1,0 +1,35 @@
+"""The function that Ray Tune runs in its workers: one trial."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from tasks.trial_worker import TrialOrder, work_on_trial
+
+ORDER = "order"
+"""Key of Tune's config under which a trial's order travels, as text that Tune leaves alone."""
+EPOCH = "epoch_report"
+"""Key of Tune's result under which an epoch's report travels, as text."""
+
+
+def run_tune_trial(config: dict[str, Any]) -> None:
+    """Works on the trial that Tune's config holds, and reports each epoch to Tune.
+
+    Where the scheduler stops the trial, the report ends this function's thread.
+    """
+    from ray import tune
+
+    def report(epoch: dict[str, Any]) -> None:
+        tune.report({"epoch": epoch["epoch"], EPOCH: json.dumps(epoch)})
+
+    work_on_trial(order_from_config(config), report=report)
+
+
+def order_to_config(order: TrialOrder) -> dict[str, str]:
+    """Returns an order as the config of a Tune trial."""
+    return {ORDER: json.dumps(asdict(order))}
+
+
+def order_from_config(config: dict[str, Any]) -> TrialOrder:
+    """Returns the order in the config of a Tune trial."""
+    return TrialOrder(**json.loads(config[ORDER]))

@@ -1,0 +1,66 @@
+"""One Ray Tune job: runs what a conductor hands out until it has no more."""
+
+import logging
+import shutil
+import uuid
+from pathlib import Path
+
+from ray import tune
+from ray.tune.experiment import Trial
+
+from dml_core.config.pipeline import PipelineConfig
+from tasks.adapters.ray_cluster import count_concurrent
+from tasks.adapters.ray_hooks import (
+    LedCallback,
+    LedScheduler,
+    LedSearcher,
+    LedStopper,
+    MakeOrder,
+)
+from tasks.adapters.ray_trainable import order_from_config, run_tune_trial
+from tasks.sweep_conductor import Conductor
+
+
+def run_tune_job(
+    conductor: Conductor, pipeline: PipelineConfig, *, folder: Path, make_order: MakeOrder
+) -> None:
+    """Runs all trials of a conductor on the joined cluster; a folder for Tune's own files.
+
+    Tune's files tell nothing that the ledger does not, so they are removed at the end.
+    """
+    for name in ("ray.tune", "ray.train", "ray.air"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    name = f"job-{uuid.uuid4().hex[:8]}"
+    ray_config, sweep = pipeline.ray, pipeline.sweep
+    trainable = tune.with_resources(
+        run_tune_trial, {"cpu": ray_config.cpus_per_trial, "gpu": ray_config.gpus_per_trial}
+    )
+    tuner = tune.Tuner(
+        trainable,
+        tune_config=tune.TuneConfig(
+            search_alg=LedSearcher(conductor, make_order),
+            scheduler=LedScheduler(conductor),
+            # The searcher says when there are no more trials.
+            num_samples=-1,
+            max_concurrent_trials=count_concurrent(ray_config),
+            reuse_actors=True,
+            trial_name_creator=_name_trial,
+            trial_dirname_creator=_name_trial,
+        ),
+        run_config=tune.RunConfig(
+            name=name,
+            storage_path=str(folder.resolve()),
+            failure_config=tune.FailureConfig(max_failures=sweep.max_restarts),
+            callbacks=[LedCallback(conductor, max_restarts=sweep.max_restarts)],
+            stop=LedStopper(conductor),
+            verbose=0,
+        ),
+    )
+    try:
+        tuner.fit()
+    finally:
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def _name_trial(trial: Trial) -> str:
+    return str(order_from_config(trial.config).spec["trial_id"])

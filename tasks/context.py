@@ -1,0 +1,78 @@
+"""What every stage of a study starts from: its definition and its folders."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from dml_core.config.loading import ProjectConfig, load_project_config
+from dml_core.studies.loading import load_study
+from dml_core.studies.resolved import ResolvedStudy
+
+STUDIES_FOLDER = Path("studies")
+
+
+class StudyRequest(BaseModel):
+    """Which study to run, as a deployment or a command line says it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    study: str
+    """Name of a file in studies/, without its ending."""
+    profile: str | None = None
+    """Another size of the same study, such as smoke."""
+    params: str = "params.yaml"
+    """The parameters below the study's."""
+    overrides: tuple[str, ...] = ()
+    """`key=value` above the study's."""
+
+    @property
+    def folder_name(self) -> str:
+        """Name of the study's folders; each profile and each change by hand has its own."""
+        parts = [self.study]
+        if self.profile:
+            parts.append(self.profile)
+        if self.overrides:
+            parts.append(hashlib.sha256("\n".join(self.overrides).encode()).hexdigest()[:8])
+        return "@".join(parts)
+
+
+@dataclass(frozen=True)
+class StudyContext:
+    """A study that was read and checked, and where its results go."""
+
+    request: StudyRequest
+    project: ProjectConfig
+    study: ResolvedStudy
+
+    @property
+    def working_folder(self) -> Path:
+        """Where trials run; not versioned, so that a killed sweep goes on."""
+        return self._results / ".sweeps" / self.request.folder_name
+
+    @property
+    def sweep_folder(self) -> Path:
+        """What the sweep leaves: trials.parquet and the winners."""
+        return self._results / self.request.folder_name / "sweep"
+
+    @property
+    def evaluate_folder(self) -> Path:
+        """What the evaluation leaves: scores.json."""
+        return self._results / self.request.folder_name / "evaluate"
+
+    @property
+    def report_folder(self) -> Path:
+        """The report."""
+        return Path(self.project.pipeline.sweep.reports_root) / self.request.folder_name
+
+    @property
+    def _results(self) -> Path:
+        return Path(self.project.pipeline.sweep.results_root)
+
+
+def load_context(request: StudyRequest) -> StudyContext:
+    """Reads parameters and study; every problem of either is reported before anything starts."""
+    project = load_project_config(Path(request.params), list(request.overrides))
+    study = load_study(STUDIES_FOLDER / f"{request.study}.yaml", project, profile=request.profile)
+    return StudyContext(request, project, study)

@@ -1,0 +1,37 @@
+"""Prepares the datasets that a study's trials read."""
+
+from typing import Any
+
+from prefect import task
+
+from dml_core.config.data import DataBase
+from dml_core.data.prepare import prepare_dataset
+from dml_core.data.prepared import open_development
+from dml_core.data.records import DatasetError
+from dml_core.data.sources.registry import list_images
+
+
+@task(retries=2, retry_delay_seconds=[2, 10])
+def prepare_data(config: Any) -> dict[str, Any]:
+    """Packs one dataset; running it twice is safe, equal input is left as it is.
+
+    A retry helps against a network disk that was away for a moment, not against bad data.
+    """
+    info = prepare_dataset(list_images(config), config)
+    return {
+        "dataset": config.folder_name,
+        "content_hash": info.content_hash,
+        "split_hash": info.split_hash,
+        "development_images": info.num_development_images,
+        "test_images": info.num_test_images,
+        "refused": info.num_refused,
+    }
+
+
+def is_prepared(config: DataBase) -> bool:
+    """Tells whether a dataset is there and was prepared with the values of the configuration."""
+    try:
+        open_development(config)
+    except DatasetError:
+        return False
+    return True

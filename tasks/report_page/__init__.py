@@ -1,0 +1,1 @@
+"""The report of a study as files: figure, table and page."""

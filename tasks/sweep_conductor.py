@@ -1,0 +1,190 @@
+"""Leads the trials of a sweep: what runs next, what ends early, what is told to whom.
+
+It runs on the driver and knows no cluster, so that every rule can be tested without one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dml_core.studies.epoch_scores import selected_score
+from dml_core.studies.ledger import Ledger, have_equal_numbers
+from dml_core.studies.rungs import SuccessiveHalving
+from dml_core.studies.trial_spec import TrialRecord, TrialSpec
+from dml_core.training.in_folder import read_epochs
+from tasks.sweep_progress import ProgressTracker, SweepProgress
+from tasks.trial_sources import SearchThenRepeats
+
+PRUNED = "after epoch {epoch} its score {score:.4f} was behind the others of its arm."
+
+
+def _ignore(*_: Any) -> None:
+    """Does nothing."""
+
+
+@dataclass(frozen=True)
+class SweepEvents:
+    """Who wants to know of a sweep's progress; all are called on the driver.
+
+    A trial that an earlier process ran is told again from its start, so a listener that was
+    killed misses nothing; it has to take a second telling of the same.
+    """
+
+    on_update: Callable[[SweepProgress], None] = _ignore
+    on_trial_start: Callable[[TrialSpec], None] = _ignore
+    on_epoch: Callable[[TrialSpec, Mapping[str, Any]], None] = _ignore
+    on_trial_end: Callable[[TrialRecord], None] = _ignore
+
+
+class Conductor:
+    """Leads the trials of a sweep from their source to the ledger."""
+
+    def __init__(
+        self,
+        source: SearchThenRepeats,
+        ledger: Ledger,
+        *,
+        tracker: ProgressTracker,
+        events: SweepEvents,
+        halving: SuccessiveHalving | None = None,
+        max_failed: int,
+    ) -> None:
+        self.records: dict[str, TrialRecord] = {}
+        self.failures: list[TrialRecord] = []
+        self._source = source
+        self._ledger = ledger
+        self._tracker = tracker
+        self._events = events
+        self._halving = halving
+        self._max_failed = max_failed
+        self._epochs: dict[str, list[Mapping[str, Any]]] = {}
+        self._waiting: TrialSpec | None = None
+
+    @property
+    def has_too_many_failures(self) -> bool:
+        """Whether more trials failed than the sweep allows."""
+        return len(self.failures) > self._max_failed
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no more trials will come; before that, none may be there for the moment."""
+        return self._source.is_exhausted or self.has_too_many_failures
+
+    def has_next(self) -> bool:
+        """Returns whether there is a trial to run."""
+        self._waiting = self.next()
+        return self._waiting is not None
+
+    def next(self) -> TrialSpec | None:
+        """Returns the next trial to run, or None; those that have ended are only told of."""
+        if self._waiting is not None:
+            waiting, self._waiting = self._waiting, None
+            return waiting
+        while not self.has_too_many_failures and (spec := self._source.next()) is not None:
+            self._tracker.stage = spec.stage
+            record = self._ledger.find(spec) or self._find_twin(spec)
+            if record is None:
+                self._ledger.open(spec)
+                return spec
+            self._tell_earlier(spec, self._ledger.folder / record.folder)
+            self._finish(record)
+        return None
+
+    def start(self, spec: TrialSpec) -> None:
+        """Notes that a trial runs; a restarted one is not announced again."""
+        if spec.trial_id not in self._epochs:
+            self._tracker.start(spec.trial_id)
+            self._tell_earlier(spec, self._ledger.trial_folder(spec))
+            self._update()
+
+    def report(self, spec: TrialSpec, epoch: Mapping[str, Any]) -> bool:
+        """Takes note of an epoch and returns whether the trial goes on."""
+        epochs = self._epochs.setdefault(spec.trial_id, [])
+        # After a restart the last epochs come again, bit for bit the same.
+        if not epochs or epoch["epoch"] > epochs[-1]["epoch"]:
+            epochs.append(epoch)
+            self._events.on_epoch(spec, epoch)
+        self._update()
+        if self._halving is None or spec.stage == "repeat":
+            return True
+        return self._judge(self._halving, spec, epochs)
+
+    def end(self, spec: TrialSpec, *, error: str = "") -> None:
+        """Takes note that a trial ended; what ended without result was stopped, and is kept."""
+        if error:
+            self._ledger.end(spec, outcome="failed", reason=error)
+        record = self._ledger.find(spec)
+        if record is not None and spec.trial_id not in self.records:
+            self._finish(record)
+
+    def _find_twin(self, spec: TrialSpec) -> TrialRecord | None:
+        """Returns the record of a finished search trial with a repeat's very configuration."""
+        for record in self.records.values():
+            is_finished = record.status == "finished" and record.spec.arm == spec.arm
+            if is_finished and have_equal_numbers(record.spec.config, spec.config):
+                return replace(record, spec=spec)
+        return None
+
+    def _tell_earlier(self, spec: TrialSpec, folder: str = "") -> None:
+        self._events.on_trial_start(spec)
+        recorded = (
+            read_epochs(self._ledger.folder / folder) if folder else self._ledger.epochs(spec)
+        )
+        self._epochs[spec.trial_id] = list(recorded)
+        for epoch in recorded:
+            self._events.on_epoch(spec, epoch)
+
+    def _finish(self, record: TrialRecord) -> None:
+        self.records[record.spec.trial_id] = record
+        self._epochs.pop(record.spec.trial_id, None)
+        if record.status == "failed":
+            self.failures.append(record)
+        self._source.tell(record)
+        self._tracker.end(record)
+        self._events.on_trial_end(record)
+        self._update()
+
+    def _judge(
+        self, halving: SuccessiveHalving, spec: TrialSpec, epochs: list[Mapping[str, Any]]
+    ) -> bool:
+        score, epoch = selected_score(epochs, spec.config), int(epochs[-1]["epoch"])
+        goes_on = halving.judge(
+            group_of(spec),
+            spec.trial_id,
+            epoch=epoch,
+            num_epochs=spec.config.training.epochs,
+            score=score,
+        )
+        if not goes_on:
+            # Written before the trial is stopped, so that a kill in between loses no verdict.
+            reason = PRUNED.format(epoch=epoch, score=score)
+            self._ledger.end(spec, outcome="stopped", reason=reason)
+        return goes_on
+
+    def _update(self) -> None:
+        self._events.on_update(self._tracker.now())
+
+
+def group_of(spec: TrialSpec) -> str:
+    """Returns whom a trial is compared with when it may be pruned: its arm in the same fold."""
+    return f"{spec.arm} fold {spec.config.data.fold}"
+
+
+def refill_rungs(halving: SuccessiveHalving, ledger: Ledger) -> None:
+    """Enters what earlier processes recorded, so that a resumed sweep prunes as an unbroken one.
+
+    The last epoch of a trial that has not ended is left out: it is reported again, and judged.
+    """
+    for spec in ledger.known_specs():
+        if spec.stage != "search":
+            continue
+        epochs = ledger.epochs(spec)
+        judged = epochs if ledger.find(spec) else epochs[:-1]
+        for count in range(1, len(judged) + 1):
+            halving.note(
+                group_of(spec),
+                spec.trial_id,
+                epoch=int(judged[count - 1]["epoch"]),
+                num_epochs=spec.config.training.epochs,
+                score=selected_score(judged[:count], spec.config),
+            )

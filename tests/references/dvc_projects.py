@@ -1,0 +1,152 @@
+"""Small DVC projects in git repositories, with this project's dvc.yaml and a stub of `dml stage`.
+
+The stub is the one stand-in: what is under test is what DVC makes of dvc.yaml, and real stages
+would take minutes. It writes the outputs that the stages of dvc.yaml name, as functions of what
+they read.
+"""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("dvc.yaml", "params.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore")
+
+STUB = '''#!{python}
+"""Stands for `dml stage STAGE [STUDY]`: writes small outputs made from the inputs."""
+import hashlib, json, sys
+from pathlib import Path
+
+stage, study = sys.argv[2], (sys.argv[3] if len(sys.argv) > 3 else "")
+with Path("calls.txt").open("a") as calls:
+    calls.write(f"{{stage}}@{{study}}\\n" if study else f"{{stage}}\\n")
+params = Path("params.yaml").read_text()
+text = params + (Path(f"studies/{{study}}.yaml").read_text() if study else "")
+score = int(hashlib.sha256(text.encode()).hexdigest()[:6], 16) / 16**6
+
+def write(path, content):
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+
+if stage == "prepare":
+    for name in ("development/images.bin", "test/images.bin", "splits.json", "dataset.json"):
+        write(f"data/prepared/glyphs/{{name}}", name)
+elif stage == "sweep":
+    write(f"results/{{study}}/sweep/winners.json", json.dumps({{"score": score}}))
+elif stage == "evaluate":
+    write(f"results/{{study}}/evaluate/scores.json", json.dumps({{"score": score}}))
+elif stage == "report":
+    write(f"reports/{{study}}/index.html", "<p>answer</p>")
+    write(f"reports/{{study}}/figure.png", "png")
+    write(f"reports/{{study}}/metrics.json", json.dumps({{"recall_at_1": score}}))
+    rows = "".join(f"{{epoch}},{{score * epoch}}\\n" for epoch in range(3))
+    write(f"reports/{{study}}/plots/epochs.csv", "epoch,map_at_r\\n" + rows)
+else:
+    sys.exit(f"no stage {{stage}}")
+'''
+
+
+def make_project(folder: Path, studies: tuple[str, ...] = ("a", "b")) -> Path:
+    """Makes a committed git and DVC project with this project's dvc.yaml and some studies."""
+    for name in COPIED:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, target)
+    _set_studies(folder, studies)
+    _copy_dependencies(folder)
+    stub = folder / ".bin" / "dml"
+    stub.parent.mkdir()
+    stub.write_text(STUB.format(python=sys.executable))
+    stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
+    with (folder / ".gitignore").open("a") as ignored:
+        ignored.write("/.bin/\n/calls.txt\n")
+    make_git(folder)
+    return folder
+
+
+def make_git(folder: Path) -> None:
+    """Turns a folder into a git repository with one commit of everything."""
+    run(folder, "git", "init", "--quiet", "--initial-branch", "main")
+    commit_git(folder, "start")
+
+
+def commit_git(folder: Path, message: str) -> None:
+    """Commits everything that git does not ignore."""
+    run(folder, "git", "add", "--all")
+    run(folder, "git", "commit", "--quiet", "--allow-empty", "--message", message)
+
+
+def run(folder: Path, *command: str) -> str:
+    """Runs a command in a project, the stub of dml first on the path, and returns its output."""
+    done = subprocess.run(
+        command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def run_dvc(folder: Path, *arguments: str) -> str:
+    """Runs dvc with arguments in a project and returns its output."""
+    return run(folder, sys.executable, "-m", "dvc", *arguments)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The environment of a project's processes: nobody's git settings, no usage reports."""
+    who = {
+        f"GIT_{role}_{what}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for what, value in (("NAME", "test"), ("EMAIL", "test@localhost"))
+    }
+    path = f"{folder / '.bin'}{os.pathsep}{os.environ['PATH']}"
+    quiet = {"DVC_NO_ANALYTICS": "1", "DVC_TEST": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+    return {**os.environ, **who, **quiet, "PATH": path}
+
+
+def run_stage(folder: Path, name: str) -> None:
+    """Runs a stage's stub outside DVC, as `dml run` does."""
+    stage, _, study = name.partition("@")
+    run(folder, "dml", "stage", *filter(None, (stage, study)))
+
+
+def calls(folder: Path) -> list[str]:
+    """Returns the stages that the stub was called for since the last look."""
+    file = folder / "calls.txt"
+    names = file.read_text().split() if file.exists() else []
+    file.unlink(missing_ok=True)
+    return names
+
+
+def _set_studies(folder: Path, studies: tuple[str, ...]) -> None:
+    text = (folder / "dvc.yaml").read_text()
+    named = yaml.safe_load(text)["vars"][0]["studies"]
+    listed = "".join(f"      - {name}\n" for name in named)
+    assert listed in text
+    wanted = "".join(f"      - {name}\n" for name in studies)
+    (folder / "dvc.yaml").write_text(text.replace(listed, wanted))
+    (folder / "studies").mkdir()
+    for name in studies:
+        (folder / "studies" / f"{name}.yaml").write_text(f"question: what of {name}?\n")
+
+
+def _copy_dependencies(folder: Path) -> None:
+    """Copies the code that the stages depend on, and the folder for raw data."""
+    for stage in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].values():
+        for name in stage["deps"]:
+            if "$" in name or (folder / name).exists():
+                continue
+            if (ROOT / name).is_dir():
+                ignored = shutil.ignore_patterns("__pycache__") if name != "data/raw" else _no_data
+                shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+            else:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / name, folder / name)
+
+
+def _no_data(_: str, names: list[str]) -> set[str]:
+    return {name for name in names if name != "README.md"}

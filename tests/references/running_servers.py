@@ -1,0 +1,87 @@
+"""A project folder with a tiny flow, and the command line run in it, for tests of servers."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+DML = Path(sys.executable).with_name("dml")
+
+TINY_FLOW = '''
+import time
+from pathlib import Path
+
+from prefect import flow
+
+
+@flow
+def ablation(studies: list[str], profile: str | None = None, seconds: float = 0.0) -> None:
+    """Stands in for the real flow: sleeps, then leaves a line."""
+    time.sleep(seconds)
+    with open("ran.txt", "a") as file:
+        file.write(f"{studies} {profile} {Path.cwd()}\\n")
+'''
+
+
+def make_project(folder: Path) -> Path:
+    """Writes the tiny flow, three studies without content and a home of its own."""
+    for name in ("flows", "studies", "home"):
+        (folder / name).mkdir(parents=True)
+    (folder / "flows" / "ablation.py").write_text(TINY_FLOW, encoding="utf-8")
+    for study in ("often", "slow", "main"):
+        (folder / "studies" / f"{study}.yaml").touch()
+    return folder
+
+
+def make_environment(folder: Path, **extra: str) -> dict[str, str]:
+    """Returns an environment that knows no server, with the folder's own home."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PREFECT", "MLFLOW"))
+    }
+    # Looking for work every second instead of every ten keeps the tests short.
+    short = {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_WORKER_PREFETCH_SECONDS": "1"}
+    return {**kept, **short, "HOME": str(folder / "home"), "OMP_NUM_THREADS": "1", **extra}
+
+
+def run_dml(folder: Path, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    """Runs a dml command in a folder, with names and values added to its environment."""
+    return subprocess.run(
+        [str(DML), *arguments],
+        cwd=folder,
+        env=make_environment(folder, **extra),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+
+def read_status(folder: Path) -> dict[str, dict[str, Any]]:
+    """Returns what `dml status --json` says, by server."""
+    content = json.loads(run_dml(folder, "status", "--json").stdout)
+    return {server["name"]: server for server in content["servers"]}
+
+
+def call_api(url: str, content: dict[str, Any] | None = None) -> Any:
+    """Sends JSON, or asks; returns the JSON of the answer."""
+    data = None if content is None else json.dumps(content).encode()
+    request = urllib.request.Request(  # noqa: S310
+        url, data=data, headers={"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310
+        return json.load(response)
+
+
+def wait_for(condition: Callable[[], Any], *, seconds: float) -> Any:
+    """Returns the first true value of a condition, or its last one when the time is over."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()) and time.monotonic() < deadline:
+        time.sleep(0.25)
+    return value

@@ -1,0 +1,114 @@
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dml_core.data.prepared import open_development
+from dml_core.data.records import DatasetError
+from tasks.adapters.dvc_fetch import PreparedSource, fetch_prepared, locate_prepared
+from tasks.adapters.dvc_remote import push_data
+from tasks.adapters.dvc_repo import commit_stage
+from tasks.adapters.dvc_session import DvcError
+from tests.references.dvc_projects import make_project, run_dvc
+from tests.references.tiny_trials import prepare_tiny, tiny_config
+
+GLYPHS = Path("data/prepared/glyphs")
+FETCH = """
+import pickle, sys
+from pathlib import Path
+from tasks.adapters.dvc_fetch import fetch_prepared
+source = pickle.loads(bytes.fromhex(sys.argv[1]))
+path = fetch_prepared(source, cache_root=Path(sys.argv[2]))
+print((path / "dataset.json").stat().st_ino)
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A project whose prepared data are real, and pushed to a folder."""
+    folder = make_project(tmp_path_factory.mktemp("project"), studies=("a",))
+    prepare_tiny(folder / "data" / "prepared")
+    commit_stage(folder, "prepare")
+    run_dvc(folder, "remote", "add", "--default", "storage", "../storage-of-project")
+    # 5 files and the list of them.
+    assert push_data(folder) >= 6
+    return folder
+
+
+@pytest.fixture
+def source(project):
+    return locate_prepared(project, GLYPHS)
+
+
+def test_fetched_data_train_and_hold_no_test_images(source, tmp_path, capfd):
+    path = fetch_prepared(source, cache_root=tmp_path)
+    assert capfd.readouterr() == ("", "")
+    assert path.name == "glyphs"
+    assert not (path / "test").exists()
+    data = open_development(tiny_config(path.parent).data)
+    assert len(data.train) + len(data.validation) == 64
+    assert [entry.name for entry in path.parent.iterdir()] == ["glyphs"]
+
+
+def test_a_second_call_needs_no_remote(source, tmp_path):
+    path = fetch_prepared(source, cache_root=tmp_path)
+    before = {file: file.stat().st_mtime_ns for file in path.rglob("*")}
+    nowhere = PreparedSource(source.name, source.md5, remote=None)
+    assert fetch_prepared(nowhere, cache_root=tmp_path) == path
+    assert {file: file.stat().st_mtime_ns for file in path.rglob("*")} == before
+
+
+def test_a_damaged_copy_is_fetched_again(source, tmp_path):
+    path = fetch_prepared(source, cache_root=tmp_path)
+    (path / "splits.json").unlink()
+    assert fetch_prepared(source, cache_root=tmp_path) == path
+    assert (path / "splits.json").exists()
+
+
+def test_processes_of_one_machine_fetch_once(source, tmp_path):
+    import pickle
+
+    command = [sys.executable, "-c", FETCH, pickle.dumps(source).hex(), str(tmp_path)]
+    root = Path(__file__).parents[3]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    running = [
+        subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    answers = [process.communicate(timeout=120)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0]
+    assert len(set(answers)) == 1
+
+
+def test_bytes_that_changed_in_the_remote_are_refused(project, source, tmp_path):
+    copy = tmp_path / "storage"
+    shutil.copytree(project.parent / "storage-of-project", copy)
+    images = next(f for f in copy.rglob("*") if f.is_file() and f.stat().st_size > 10_000)
+    images.chmod(0o644)
+    images.write_bytes(b"x" * images.stat().st_size)
+    run_dvc(project, "remote", "add", "--force", "damaged", str(copy))
+    bad = locate_prepared(project, GLYPHS, remote="damaged")
+    try:
+        with pytest.raises((DatasetError, DvcError), match=r"damaged|cannot be fetched"):
+            while True:  # Only the development images travel, so damage both parts in turn.
+                fetch_prepared(bad, cache_root=tmp_path / "cache")
+                break
+    finally:
+        run_dvc(project, "remote", "remove", "damaged")
+
+
+def test_data_that_were_never_pushed_say_so(project, tmp_path):
+    run_dvc(project, "remote", "add", "--force", "empty", str(tmp_path / "empty"))
+    source = locate_prepared(project, GLYPHS, remote="empty")
+    with pytest.raises(DvcError, match=rf"{source.md5}.*'empty'.*dml data push"):
+        fetch_prepared(source, cache_root=tmp_path / "cache")
+    assert not list((tmp_path / "cache").rglob("glyphs"))
+    run_dvc(project, "remote", "remove", "empty")
+
+
+def test_a_dataset_without_a_version_says_which_commands_make_one(project):
+    with pytest.raises(DvcError, match=r"no version of data/prepared/birds.*dvc repro prepare"):
+        locate_prepared(project, Path("data/prepared/birds"))

@@ -1,0 +1,183 @@
+"""What DVC makes of this project's dvc.yaml; `dml stage` is a stub, see dvc_projects."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tasks.adapters.dvc_repo import commit_stage, list_stages, stale_stages
+from tests.references.dvc_projects import (
+    calls,
+    commit_git,
+    make_project,
+    run,
+    run_dvc,
+    run_stage,
+)
+
+ROOT = Path(__file__).parents[1]
+DEFINITION = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
+ALL = ["prepare", *(f"{s}@{x}" for s in ("sweep", "evaluate", "report") for x in "ab")]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A project all of whose stages ran outside DVC and were committed."""
+    folder = make_project(tmp_path_factory.mktemp("finished"))
+    for name in list_stages(folder):
+        run_stage(folder, name)
+        commit_stage(folder, name)
+    commit_git(folder, "results")
+    calls(folder)
+    return folder
+
+
+@pytest.fixture
+def project(finished, tmp_path):
+    """A copy of the finished project that a test may change."""
+    return Path(shutil.copytree(finished, tmp_path / "project", symlinks=True))
+
+
+def append(file, text):
+    file.write_text(file.read_text(encoding="utf-8") + text, encoding="utf-8")
+
+
+def test_every_study_is_listed_and_every_listed_study_is_there():
+    listed = DEFINITION["vars"][0]["studies"]
+    assert sorted(listed) == sorted(file.stem for file in (ROOT / "studies").glob("*.yaml"))
+
+
+def test_every_code_dependency_exists():
+    names = {name for stage in DEFINITION["stages"].values() for name in stage["deps"]}
+    assert [name for name in names if "$" not in name and not (ROOT / name).exists()] == []
+
+
+def test_the_sweep_depends_on_every_file_of_the_search():
+    searching = {
+        path.relative_to(ROOT).as_posix()
+        for pattern in ("ray_*.py", "optuna_*.py")
+        for path in (ROOT / "tasks" / "adapters").glob(pattern)
+    }
+    assert searching <= set(DEFINITION["stages"]["sweep"]["deps"])
+
+
+def test_only_evaluate_depends_on_the_test_images():
+    readers = [
+        name
+        for name, stage in DEFINITION["stages"].items()
+        if any(d.endswith(("/test", "${data.alias}")) for d in stage["deps"])
+    ]
+    assert readers == ["evaluate"]
+
+
+def test_committed_files_hold_no_paths_of_a_machine():
+    for name in ("dvc.yaml", ".dvc/config", ".dvcignore"):
+        assert str(ROOT) not in (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_stages_run_in_order(finished):
+    assert list_stages(finished) == ALL
+
+
+def test_one_target_brings_the_stages_before_it(finished):
+    wanted = ["prepare", "sweep@b", "evaluate@b", "report@b"]
+    assert list_stages(finished, ["report@b"]) == wanted
+
+
+def test_nothing_is_left_for_dvc_after_stages_ran_outside_it(project):
+    assert stale_stages(project) == []
+    said = run_dvc(project, "repro")
+    assert "Data and pipelines are up to date" in said
+    assert calls(project) == []
+
+
+def test_dvc_repro_leaves_nothing_to_do_outside_and_the_same_lock_file(finished, tmp_path):
+    folder = make_project(tmp_path)
+    assert stale_stages(folder) == ALL
+    run_dvc(folder, "repro")
+    assert sorted(calls(folder)) == sorted(ALL)
+    assert stale_stages(folder) == []
+    locks = [yaml.safe_load((f / "dvc.lock").read_text()) for f in (folder, finished)]
+    assert locks[0] == locks[1]
+
+
+def test_a_changed_study_makes_only_its_own_stages_stale(project):
+    append(project / "studies" / "b.yaml", "trials_per_arm: 3\n")
+    assert stale_stages(project) == ["sweep@b", "evaluate@b", "report@b"]
+
+
+def test_a_changed_loss_makes_sweeps_stale_and_not_the_data(project):
+    append(project / "dml_core" / "losses" / "triplet.py", "# another margin\n")
+    assert stale_stages(project) == ["sweep@a", "sweep@b"]
+    after = stale_stages(project, with_downstream=True)
+    assert after == [name for name in ALL if name != "prepare"]
+
+
+def test_a_changed_statistic_makes_only_reports_stale(project):
+    append(next((project / "dml_core" / "statistics").glob("*.py")), "# another interval\n")
+    assert stale_stages(project) == ["report@a", "report@b"]
+
+
+def test_changed_test_images_leave_the_sweeps_alone(project):
+    (project / "data" / "prepared" / "glyphs" / "test" / "images.bin").write_text("other")
+    assert stale_stages(project) == ["prepare", "evaluate@a", "evaluate@b"]
+
+
+@pytest.mark.parametrize(
+    ("former", "new", "stale"),
+    [
+        ("learning_rate: 2e-3", "learning_rate: 0.5", ["sweep@a", "sweep@b"]),
+        ("address: local", "address: auto", []),
+        ("alias: champion", "alias: best", []),
+    ],
+)
+def test_a_parameter_makes_those_stale_whose_numbers_it_changes(project, former, new, stale):
+    file = project / "params.yaml"
+    text = file.read_text()
+    assert text.count(former) == 1
+    file.write_text(text.replace(former, new))
+    assert stale_stages(project) == stale
+
+
+def test_byte_code_changes_nothing(project):
+    cache = project / "dml_core" / "losses" / "__pycache__"
+    cache.mkdir()
+    (cache / "triplet.cpython-311.pyc").write_bytes(b"code")
+    assert stale_stages(project) == []
+
+
+def test_new_raw_data_make_the_data_stale(project):
+    (project / "data" / "raw" / "birds.tar").write_text("pictures")
+    assert stale_stages(project) == ["prepare"]
+
+
+def test_a_single_target_runs_alone(project):
+    append(project / "studies" / "a.yaml", "seeds: [1]\n")
+    append(project / "studies" / "b.yaml", "seeds: [1]\n")
+    run_dvc(project, "repro", "report@b")
+    assert calls(project) == ["sweep@b", "evaluate@b", "report@b"]
+    assert stale_stages(project) == ["sweep@a", "evaluate@a", "report@a"]
+
+
+@pytest.mark.slow
+def test_an_experiment_sets_a_parameter_and_shows_in_metrics_and_plots(project):
+    run_dvc(project, "exp", "run", "--set-param", "optimizer.learning_rate=0.001", "report@a")
+    assert calls(project) == ["sweep@a", "evaluate@a", "report@a"]
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    assert params["optimizer"]["learning_rate"] == 0.001
+    difference = json.loads(run_dvc(project, "metrics", "diff", "--json", "HEAD"))
+    changed = difference["reports/a/metrics.json"]["recall_at_1"]
+    assert changed["old"] != changed["new"]
+    run_dvc(project, "plots", "show", "--out", "page")
+    page = (project / "page" / "index.html").read_text()
+    assert "map_at_r" in page
+    assert "epochs.csv" in page
+
+
+def test_git_keeps_no_data(project):
+    (project / "data" / "raw" / "birds.tar").write_text("pictures")
+    (project / "data" / "raw" / "birds.tar.dvc").write_text("outs: []\n")
+    said = run(project, "git", "status", "--short", "--untracked-files=all")
+    assert said.split() == ["??", "data/raw/birds.tar.dvc"]
