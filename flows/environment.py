@@ -16,6 +16,8 @@ def use_quiet_prefect() -> None:
     defaults = {
         "PREFECT_HOME": str(Path(".dml/prefect").absolute()),
         "PREFECT_LOGGING_LEVEL": "WARNING",
+        # A first start makes its database, which takes 20 s here and longer on a busy machine.
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
         "MLFLOW_DISABLE_TELEMETRY": "true",

@@ -119,17 +119,22 @@ class Conductor:
 
     def _find_twin(self, spec: TrialSpec) -> TrialRecord | None:
         """Returns the record of a finished search trial with a repeat's very configuration."""
-        for record in self.records.values():
-            is_finished = record.status == "finished" and record.spec.arm == spec.arm
-            if is_finished and have_equal_numbers(record.spec.config, spec.config):
-                return replace(record, spec=spec)
-        return None
+        if spec.stage == "search":
+            return None
+        twins = [
+            record
+            for record in self.records.values()
+            if (record.status, record.spec.stage, record.spec.arm)
+            == ("finished", "search", spec.arm)
+            and have_equal_numbers(record.spec.config, spec.config)
+        ]
+        # The first by number, since the order in which they ended is chance.
+        first = min(twins, key=lambda record: record.spec.number, default=None)
+        return replace(first, spec=spec) if first else None
 
-    def _tell_earlier(self, spec: TrialSpec, folder: str = "") -> None:
+    def _tell_earlier(self, spec: TrialSpec, folder: Path) -> None:
         self._events.on_trial_start(spec)
-        recorded = (
-            read_epochs(self._ledger.folder / folder) if folder else self._ledger.epochs(spec)
-        )
+        recorded = read_epochs(folder)
         self._epochs[spec.trial_id] = list(recorded)
         for epoch in recorded:
             self._events.on_epoch(spec, epoch)

@@ -4,26 +4,22 @@ import logging
 import os
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dml_core.config import TrialConfig
-from dml_core.data.prepared import DevelopmentData, open_development
-from dml_core.data.prepared_info import load_info
 from dml_core.studies.ledger import note_start, write_end
 from dml_core.studies.plain_specs import spec_from_plain
 from dml_core.training.checkpoint import Checkpoint
 from dml_core.training.in_folder import read_epochs, train_in_folder
 from dml_core.training.report import EpochReport
+from tasks.node_data import DataSource, open_once, provide_data
 from tasks.watchdog import Watchdog
 
 LOGGER = logging.getLogger(__name__)
 
 Report = Callable[[dict[str, Any]], None]
-
-_MAX_OPEN = 4
-_opened: dict[tuple[str, str], DevelopmentData] = {}
 
 
 @dataclass(frozen=True)
@@ -37,6 +33,8 @@ class TrialOrder:
     """What relative paths of the configuration start from, where a node has it."""
     data_version: str
     """What `describe_data` must say of the node's data; empty where nobody knows."""
+    data_source: DataSource = field(default_factory=dict)
+    """Where a node that lacks the data fetches them."""
     timeout_seconds: float = 0.0
     """Longest time without a finished epoch; 0 for no limit."""
 
@@ -70,37 +68,10 @@ def work_on_trial(order: TrialOrder, *, report: Report) -> None:
         write_end(folder, config, outcome="failed", reason=_summarize(error))
 
 
-def describe_data(config: TrialConfig) -> str:
-    """Returns the hashes of a trial's prepared data and split; empty where there are none here."""
-    if not (config.data.prepared_path / "dataset.json").exists():
-        return ""
-    info = load_info(config.data.prepared_path)
-    return f"{info.content_hash}/{info.split_hash}"
-
-
-def open_once(config: TrialConfig, *, expected: str) -> DevelopmentData:
-    """Opens a trial's data, or returns what this process has open already.
-
-    The pixels are memory-mapped, so that all trials of a node share them.
-    """
-    found = describe_data(config)
-    if expected and found and found != expected:
-        raise ValueError(
-            f"{config.data.prepared_path} on this node must hold the data that the sweep was "
-            f"started with, {expected}. Got {found}. Prepare the same data on every node, or "
-            "share the folder."
-        )
-    key = found, config.data.model_dump_json()
-    if key not in _opened:
-        while len(_opened) >= _MAX_OPEN:
-            del _opened[next(iter(_opened))]
-        _opened[key] = open_development(config.data)
-    return _opened[key]
-
-
 def _train(
     order: TrialOrder, config: TrialConfig, folder: Path, report: Report, watchdog: Watchdog
 ) -> None:
+    config = provide_data(config, order.data_source, expected=order.data_version)
     data = open_once(config, expected=order.data_version)
     if earlier := read_epochs(folder):
         with watchdog.paused():

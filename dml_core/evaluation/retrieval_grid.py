@@ -172,7 +172,7 @@ def _right_frame(pen: ImageDraw.ImageDraw, box: Box) -> None:
 def _wrong_frame(pen: ImageDraw.ImageDraw, box: Box) -> None:
     left, top, right, bottom = box
     inset = _FRAME_PX // 2
-    for start in range(0, right - left, 10):
+    for start in range(0, right - left, 14):
         stop = min(start + 6, right - left)
         for y in (top + inset, bottom - inset):
             pen.line([(left + start, y), (left + stop, y)], fill=WRONG_COLOR, width=_FRAME_PX)

@@ -28,7 +28,8 @@ def run_evaluate(path: Path, assignments: list[str], *, split: str, output: Path
         f"{split} of {config.data.folder_name}",
         scores,
     )
-    target = output or found.parent / f"{found.stem}-{split}.json"
+    name = "evaluation" if path.is_dir() else path.stem
+    target = output or (path if path.is_dir() else path.parent) / f"{name}-{split}.json"
     record = {
         "checkpoint": found.name,
         "epoch": checkpoint.selected_epoch,

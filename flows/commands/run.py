@@ -6,6 +6,7 @@ from pathlib import Path
 from flows.commands.studies import study_names
 from flows.commands.terminal import console, say
 from flows.environment import use_quiet_prefect
+from tasks.context import StudyRequest, load_context
 
 
 def run_studies_to_the_end(
@@ -19,12 +20,17 @@ def run_studies_to_the_end(
     as_json: bool,
 ) -> None:
     """Runs what is stale of each study and prints the answers and where to look."""
+    chosen = study_names() if every else names or ["main"]
+    # Mistakes are found here too, before Prefect starts, so that they end in a short message.
+    for name in chosen:
+        request = StudyRequest(study=name, profile=profile, params=str(params))
+        load_context(request.model_copy(update={"overrides": tuple(assignments)}))
     use_quiet_prefect()
     from flows.ablation import ablation
 
     started = time.perf_counter()
     answers = ablation(
-        studies=study_names() if every else names or ["main"],
+        studies=chosen,
         profile=profile,
         params=str(params),
         overrides=assignments,

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from dvc.exceptions import CheckoutError, DownloadError, FileMissingError
 from dvc.repo import Repo, lock_repo
 from dvc.stage import PipelineStage
 
 from dml_core.config.problems import suggest
-from tasks.adapters.dvc_session import ADD_REMOTE, DvcError, open_repo, redact
+from tasks.adapters.dvc_session import ABSENCE, ADD_REMOTE, DvcError, open_repo, redact
 
 DATA_STAGE = "prepare"
 # Parts of the names of settings that hold a secret, in any of DVC's kinds of remote.
@@ -21,13 +21,13 @@ class Remote:
     """Where a remote is and how to reach it, without anything secret."""
 
     name: str
-    settings: Mapping[str, str]
+    settings: Mapping[str, Any]
     """DVC's settings of the remote: `url` and, say, `endpointurl` and `region`."""
 
     @property
     def shown_url(self) -> str:
         """Address for messages."""
-        return redact(self.settings["url"])
+        return redact(str(self.settings["url"]))
 
 
 def read_remote(folder: Path, name: str = "") -> Remote:
@@ -51,7 +51,7 @@ def read_remote(folder: Path, name: str = "") -> Remote:
                 f"{suggest(chosen, remotes)} Add it with: {ADD_REMOTE.replace('storage', chosen)}"
             )
         settings = {
-            key: str(value)
+            key: str(value) if key == "url" else value
             for key, value in remotes[chosen].items()
             if not any(word in key for word in _SECRET_WORDS)
         }
@@ -90,7 +90,7 @@ def pull_data(
             return []
         try:
             done = repo.pull(targets=targets, remote=source.name)
-        except (CheckoutError, DownloadError, FileMissingError) as error:
+        except ABSENCE as error:
             raise DvcError(
                 f"the remote {source.name!r} ({source.shown_url}) lacks bytes that this project "
                 "names. Push them from the machine that has them: dml data push"

@@ -9,11 +9,20 @@ from pathlib import Path
 
 import psutil
 from dvc.config import NoRemoteError
-from dvc.exceptions import DvcException, NotDvcRepoError
+from dvc.exceptions import (
+    CheckoutError,
+    DownloadError,
+    DvcException,
+    FileMissingError,
+    NotDvcRepoError,
+)
 from dvc.lock import LockError
 from dvc.repo import Repo
 
 ADD_REMOTE = "dvc remote add --default storage s3://BUCKET/FOLDER (or the path of a shared folder)"
+
+# What DVC raises when a remote lacks bytes, depending on when it finds out.
+ABSENCE = (CheckoutError, DownloadError, FileMissingError)
 
 
 class DvcError(ValueError):
@@ -43,21 +52,26 @@ def open_repo(folder: Path) -> Iterator[Repo]:
 
 
 def redact(text: str) -> str:
-    """Returns the text without the user and password that an address in it may hold."""
-    return re.sub(r"(\w+://)[^/\s@]+@", r"\1***@", text)
+    """Returns the text without the user and password that an address in it may hold.
+
+    The colours that DVC puts around links go too.
+    """
+    return re.sub(r"\x1b\[[0-9;]*m", "", re.sub(r"(\w+://)[^/\s@]+@", r"\1***@", text))
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
     """Keeps DVC's messages and progress bars off the terminal."""
-    logger = logging.getLogger("dvc")
-    former = logger.level
+    loggers = [logging.getLogger(name) for name in ("dvc", "dvc_data", "dvc_objects")]
+    former = [logger.level for logger in loggers]
     # DVC draws its progress bars unless its level lies above ERROR.
-    logger.setLevel(logging.CRITICAL)
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(former)
+        for logger, level in zip(loggers, former, strict=True):
+            logger.setLevel(level)
 
 
 @contextmanager

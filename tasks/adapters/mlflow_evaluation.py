@@ -150,8 +150,8 @@ def _log_config(runs: SweepRuns, run_id: str, config: TrialConfig) -> None:
 def _log_parent_files(
     runs: SweepRuns, parent: str, study: ResolvedStudy, files: EvaluationFiles
 ) -> None:
-    definition = study.definition.model_dump_json(indent=2)
-    runs.client.log_text(parent, definition + "\n", "study.json")
+    if study.path.is_file():
+        runs.client.log_artifact(parent, str(study.path), "study")
     if files.answer is not None:
         runs.client.log_artifact(parent, str(files.answer), "answer")
     for figure in files.figures:

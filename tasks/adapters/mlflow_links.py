@@ -38,6 +38,13 @@ def link_comparison(
     return PageLink(path, _server_of(tracking))
 
 
+def compare_url(
+    tracking: Tracking, *, experiment_ids: Sequence[str], run_ids: Sequence[str]
+) -> str:
+    """Returns the address of the page that compares runs; its path where there is no server."""
+    return link_comparison(tracking, experiment_ids=experiment_ids, run_ids=run_ids).url
+
+
 def link_run(tracking: Tracking, *, experiment_id: str, run_id: str) -> PageLink:
     """Returns the page of one run."""
     return PageLink(f"/#/experiments/{experiment_id}/runs/{run_id}", _server_of(tracking))

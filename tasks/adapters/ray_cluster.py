@@ -65,7 +65,7 @@ def count_concurrent(config: RayConfig) -> int:
     """Returns how many trials the joined cluster has room for at once."""
     import ray
 
-    there = ray.cluster_resources()
+    there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     rooms = [there.get("CPU", 0.0) / config.cpus_per_trial]
     if config.gpus_per_trial:
         rooms.append(there.get("GPU", 0.0) / config.gpus_per_trial)

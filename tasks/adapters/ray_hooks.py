@@ -62,7 +62,7 @@ class LedScheduler(_OnDriver, FIFOScheduler):
     _supports_buffered_results = False
 
     def __init__(self, conductor: Conductor) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._conductor = conductor
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:

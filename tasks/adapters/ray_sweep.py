@@ -13,12 +13,13 @@ from dml_core.studies.rungs import SuccessiveHalving
 from dml_core.studies.trial_spec import TrialRecord, TrialSpec
 from dml_core.studies.winners import choose_winners
 from tasks.adapters.ray_cluster import connect, count_concurrent
+from tasks.node_data import describe_data, remember_sources, remember_versions
 from tasks.sweep_conductor import Conductor, SweepEvents, refill_rungs
 from tasks.sweep_lock import hold_folder
 from tasks.sweep_output import SweepResult, write_sweep
 from tasks.sweep_progress import ProgressTracker, SweepProgress
 from tasks.trial_sources import ListedTrials, SearchThenRepeats, TrialSource
-from tasks.trial_worker import TrialOrder, describe_data
+from tasks.trial_worker import TrialOrder
 
 __all__ = ["SweepResult", "TooManyFailures", "run_sweep"]
 
@@ -74,7 +75,7 @@ def run_sweep(
 def _run(
     study: ResolvedStudy, pipeline: PipelineConfig, folder: Path, output: Path, events: SweepEvents
 ) -> SweepResult:
-    ledger = Ledger(folder, code=hash_training_code(), data_version=_cached_version())
+    ledger = Ledger(folder, code=hash_training_code(), data_version=remember_versions())
     total = count_trials(study)
     max_failed = int(pipeline.sweep.max_failed_fraction * total)
     _forget_failures(ledger, max_failed)
@@ -131,7 +132,7 @@ def _make_repeats(study: ResolvedStudy, records: Sequence[TrialRecord]) -> list[
 def _run_on_cluster(conductor: Conductor, pipeline: PipelineConfig, ledger: Ledger) -> None:
     from tasks.adapters.ray_tune_job import run_tune_job
 
-    working_folder = str(Path.cwd())
+    working_folder, find_source = str(Path.cwd()), remember_sources(pipeline.data_access)
 
     def make_order(spec: TrialSpec) -> TrialOrder:
         return TrialOrder(
@@ -139,6 +140,7 @@ def _run_on_cluster(conductor: Conductor, pipeline: PipelineConfig, ledger: Ledg
             folder=str(ledger.trial_folder(spec)),
             working_folder=working_folder,
             data_version=ledger.data_version(spec),
+            data_source=find_source(spec.config),
             timeout_seconds=pipeline.sweep.trial_timeout_seconds,
         )
 
@@ -173,18 +175,6 @@ def _versions(study: ResolvedStudy) -> dict[str, Any]:
     configs = [study.arm_config(arm.name) for arm in study.arms]
     data = sorted({describe_data(config) for config in configs})
     return {"code": hash_training_code(), "data": data}
-
-
-def _cached_version() -> Callable[[Any], str]:
-    known: dict[Path, str] = {}
-
-    def find(config: Any) -> str:
-        path = config.data.prepared_path
-        if path not in known:
-            known[path] = describe_data(config)
-        return known[path]
-
-    return find
 
 
 def _say_failures(study: ResolvedStudy, failures: Sequence[TrialRecord], max_failed: int) -> str:

@@ -1,9 +1,9 @@
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
-from dml_core.config.pipeline import MlflowConfig
 from tasks.adapters.mlflow_address import open_tracking
 from tasks.adapters.mlflow_recorder import SweepRecorder
 from tests.references.recorded_sweeps import FACTS, make_record, make_report, make_study
@@ -15,8 +15,8 @@ def study(tmp_path):
 
 
 @pytest.fixture
-def config(tmp_path):
-    return MlflowConfig(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+def config(mlflow_config):
+    return mlflow_config
 
 
 @pytest.fixture
@@ -115,29 +115,26 @@ def test_a_trial_has_all_params_and_the_tags_to_find_it(tmp_path, study, config,
     assert parents[0].data.tags["mlflow.note.content"] == "Does a larger embedding help?"
 
 
-@pytest.mark.parametrize(
-    ("status", "mlflow_status"),
-    [
-        ("finished", "FINISHED"),
-        ("pruned", "KILLED"),
-        ("diverged", "FAILED"),
-        ("collapsed", "FAILED"),
-        ("failed", "FAILED"),
-    ],
-)
-def test_the_ways_to_end_are_told_apart(
-    tmp_path, study, config, make_recorder, status, mlflow_status
-):
+def test_the_ways_to_end_are_told_apart(tmp_path, study, config, make_recorder):
+    ways = {
+        "finished": "FINISHED",
+        "pruned": "KILLED",
+        "diverged": "FAILED",
+        "collapsed": "FAILED",
+        "failed": "FAILED",
+    }
     recorder = make_recorder()
     recorder.start(study, FACTS)
     spec = study.search_specs()[0]
-    record_trial(recorder, spec, status=status, reason="loss is nan at epoch 2 'ä' \x00")
+    for status in ways:
+        reason = f"{status}: loss is nan at 'ä' \x00"
+        record_trial(recorder, replace(spec, trial_id=status), status=status, reason=reason)
     recorder.finish({})
     _, _, nested = list_runs(tmp_path, config)
-    run = nested[spec.trial_id]
-    assert run.info.status == mlflow_status
-    assert run.data.tags["dml.status"] == status
-    assert run.data.tags["dml.reason"] == "loss is nan at epoch 2 'ä' "
+    assert {name: run.info.status for name, run in nested.items()} == ways
+    for status, run in nested.items():
+        assert run.data.tags["dml.status"] == status
+        assert run.data.tags["dml.reason"] == f"{status}: loss is nan at 'ä' "
 
 
 def test_a_stopped_sweep_goes_on_in_the_same_runs(tmp_path, study, config, make_recorder):

@@ -1,0 +1,96 @@
+"""How the trials of a node come by their data: read in place, or fetched once."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dml_core.config import TrialConfig
+from dml_core.config.pipeline import DataAccessConfig
+from dml_core.data.prepared import DevelopmentData, open_development
+from dml_core.data.prepared_info import load_info
+
+DataSource = dict[str, Any]
+"""Where a node can fetch a dataset and keep it, as plain values; empty where all nodes share it."""
+
+_MAX_OPEN = 4
+_opened: dict[tuple[str, str], DevelopmentData] = {}
+
+
+def describe_data(config: TrialConfig) -> str:
+    """Returns the hashes of a trial's prepared data and split; empty where there are none here."""
+    if not (config.data.prepared_path / "dataset.json").exists():
+        return ""
+    info = load_info(config.data.prepared_path)
+    return f"{info.content_hash}/{info.split_hash}"
+
+
+def remember_versions() -> Callable[[TrialConfig], str]:
+    """Returns `describe_data` that looks at each dataset once."""
+    known: dict[Path, str] = {}
+
+    def find(config: TrialConfig) -> str:
+        path = config.data.prepared_path
+        if path not in known:
+            known[path] = describe_data(config)
+        return known[path]
+
+    return find
+
+
+def remember_sources(access: DataAccessConfig) -> Callable[[TrialConfig], DataSource]:
+    """Returns a function that says where nodes fetch a trial's data from, for the driver."""
+    known: dict[Path, DataSource] = {}
+
+    def find(config: TrialConfig) -> DataSource:
+        path = config.data.prepared_path
+        if access.mode == "shared":
+            return {}
+        if path not in known:
+            from tasks.adapters.dvc_fetch import locate_prepared
+
+            source = locate_prepared(Path.cwd(), path, remote=access.remote)
+            known[path] = {"source": asdict(source), "cache_root": access.cache_root}
+        return known[path]
+
+    return find
+
+
+def provide_data(config: TrialConfig, source: DataSource, *, expected: str) -> TrialConfig:
+    """Returns the configuration with the place where this node has the data, fetched if need be.
+
+    Args:
+        config: the trial's.
+        source: from `remember_sources`.
+        expected: what `describe_data` says on the driver.
+    """
+    if not source or (expected and describe_data(config) == expected):
+        return config
+    from tasks.adapters.dvc_fetch import PreparedSource, fetch_prepared
+    from tasks.adapters.dvc_remote import Remote
+
+    plain = source["source"]
+    located = PreparedSource(plain["name"], plain["md5"], Remote(**plain["remote"]))
+    folder = fetch_prepared(located, cache_root=Path(source["cache_root"]))
+    data = config.data.model_copy(update={"prepared_root": str(folder.parent)})
+    return config.model_copy(update={"data": data})
+
+
+def open_once(config: TrialConfig, *, expected: str) -> DevelopmentData:
+    """Opens a trial's data, or returns what this process has open already.
+
+    The pixels are memory-mapped, so that all trials of a node share them.
+    """
+    found = describe_data(config)
+    if expected and found and found != expected:
+        raise ValueError(
+            f"{config.data.prepared_path} on this node must hold the data that the sweep was "
+            f"started with, {expected}. Got {found}. Prepare the same data on every node, or "
+            "share the folder."
+        )
+    key = found, config.data.model_dump_json()
+    if key not in _opened:
+        while len(_opened) >= _MAX_OPEN:
+            del _opened[next(iter(_opened))]
+        _opened[key] = open_development(config.data)
+    return _opened[key]

@@ -1,0 +1,211 @@
+import json
+
+import pytest
+
+from dml_core.config.loading import to_flat_dict
+from tests.references.written_studies import LEARNING_RATE, TWO_ARMS, read_study
+
+CONDITIONAL = """
+question: Which loss?
+arms:
+  triplet: {scientific: {loss.name: triplet}, nuisance: {loss.margin: {uniform: [0.05, 0.5]}}}
+  anchor: {scientific: {loss.name: proxy_anchor}, nuisance: {loss.alpha: {choice: [16, 32]}}}
+nuisance: {optimizer.learning_rate: {log_uniform: [1e-4, 1e-2]}}
+trials_per_arm: 2
+seeds: [0]
+"""
+
+
+def test_every_arm_gets_the_same_number_of_tries_in_turn(tmp_path):
+    specs = read_study(tmp_path, TWO_ARMS).search_specs()
+    assert [spec.trial_id for spec in specs] == [
+        "triplet-0", "anchor-0", "triplet-1", "anchor-1", "triplet-2", "anchor-2",
+    ]  # fmt: skip
+    assert {spec.config.seed for spec in specs} == {4}
+    assert {(spec.study, spec.stage) for spec in specs} == {("asked", "search")}
+
+
+def test_values_go_into_the_configuration(tmp_path):
+    for spec in read_study(tmp_path, TWO_ARMS).search_specs():
+        assert spec.config.optimizer.learning_rate == spec.values["optimizer.learning_rate"]
+        assert 1e-4 <= spec.config.optimizer.learning_rate <= 1e-2
+
+
+def test_random_values_depend_on_seed_arm_and_number_alone(tmp_path):
+    few = {s.trial_id: s.values for s in read_study(tmp_path, TWO_ARMS).search_specs()}
+    text = TWO_ARMS.replace("trials_per_arm: 3", "trials_per_arm: 5").replace(
+        "arms: {", "arms: {new: {loss.name: contrastive}, "
+    )
+    many = {s.trial_id: s.values for s in read_study(tmp_path, text).search_specs()}
+    assert few == {key: many[key] for key in few}
+    assert len({json.dumps(values) for values in many.values()}) == 15
+
+
+def test_another_search_seed_draws_other_values(tmp_path):
+    one = read_study(tmp_path, TWO_ARMS)
+    two = read_study(tmp_path, TWO_ARMS, "sweep.seed=1")
+    assert one.search_specs()[0].values != two.search_specs()[0].values
+    assert one.digest != two.digest
+
+
+def test_each_arm_searches_its_own_knobs(tmp_path):
+    triplet, anchor, *_ = read_study(tmp_path, CONDITIONAL).search_specs()
+    assert set(triplet.values) == {"loss.margin", "optimizer.learning_rate"}
+    assert set(anchor.values) == {"loss.alpha", "optimizer.learning_rate"}
+    assert triplet.config.loss.margin == triplet.values["loss.margin"]
+
+
+def test_a_grid_search_tries_every_combination_once(tmp_path):
+    text = """
+question: ?
+arms: {a: {loss.name: triplet}}
+nuisance: {optimizer.learning_rate: {choice: [0.1, 0.2]}, loss.margin: {choice: [0, 0.1, 0.3]}}
+searcher: grid
+"""
+    study = read_study(tmp_path, text.replace("?", "'?'"))
+    points = {tuple(spec.values.items()) for spec in study.search_specs()}
+    assert study.trials_per_arm == 6
+    assert len(points) == 6
+    assert (("loss.margin", 0.3), ("optimizer.learning_rate", 0.2)) in points
+
+
+def test_an_arm_without_nuisance_values_has_no_search(tmp_path):
+    text = "question: q\narms: {a: {}, b: {seed_: 1}}".replace("seed_: 1", "loss.alpha: 8")
+    study = read_study(tmp_path, text)
+    assert study.trials_per_arm == 0
+    assert study.search_specs() == []
+    repeats = study.repeat_specs({"a": {}, "b": {}})
+    assert [spec.trial_id for spec in repeats[:3]] == ["a-seed0", "b-seed0", "a-seed1"]
+
+
+def test_tpe_cannot_list_its_values_before(tmp_path):
+    study = read_study(tmp_path, TWO_ARMS + "searcher: tpe\n")
+    with pytest.raises(ValueError, match="depend on the results of earlier tries"):
+        study.search_specs()
+    values = {"optimizer.learning_rate": 0.001}
+    assert study.make_search_spec("anchor", 2, values).trial_id == "anchor-2"
+
+
+def test_every_try_is_judged_on_every_fold(tmp_path):
+    study = read_study(tmp_path, TWO_ARMS + "folds: 2\n")
+    specs = study.search_specs()
+    assert [spec.trial_id for spec in specs[:3]] == [
+        "triplet-0-fold0", "triplet-0-fold1", "anchor-0-fold0",
+    ]  # fmt: skip
+    assert [(spec.config.data.folds, spec.config.data.fold) for spec in specs[:2]] == [
+        (2, 0), (2, 1),
+    ]  # fmt: skip
+    assert specs[0].values == specs[1].values
+
+
+def test_folds_come_from_the_parameters_where_the_study_is_silent(tmp_path):
+    assert read_study(tmp_path, TWO_ARMS, params="data: {folds: 4}").folds == 4
+    assert read_study(tmp_path, TWO_ARMS, "data.folds=5").folds == 5
+
+
+def test_winners_are_repeated_over_all_seeds(tmp_path):
+    study = read_study(tmp_path, TWO_ARMS)
+    values = {"optimizer.learning_rate": 0.003}
+    specs = study.repeat_specs({"anchor": values, "triplet": values})
+    assert [spec.trial_id for spec in specs] == [
+        "triplet-seed4", "anchor-seed4", "triplet-seed7", "anchor-seed7",
+    ]  # fmt: skip
+    assert [spec.config.seed for spec in specs] == [4, 4, 7, 7]
+    assert [spec.number for spec in specs] == [0, 0, 1, 1]
+    assert {spec.config.optimizer.learning_rate for spec in specs} == {0.003}
+    assert [spec.arm for spec in study.repeat_specs({"anchor": values})] == ["anchor"] * 2
+
+
+def test_the_first_repeat_is_the_winning_try_itself(tmp_path):
+    study = read_study(tmp_path, TWO_ARMS)
+    tried = study.search_specs()[0]
+    assert study.repeat_specs({"triplet": tried.values})[0].config == tried.config
+
+
+def test_no_two_trials_share_an_id_whatever_the_names_of_the_arms(tmp_path):
+    text = """
+question: q
+arms:
+  a: {loss.alpha: 1}
+  a-1: {loss.alpha: 2}
+  a-seed0: {loss.alpha: 3}
+  a-1-fold1: {loss.alpha: 4}
+nuisance: {optimizer.learning_rate: {uniform: [0.1, 0.2]}}
+trials_per_arm: 12
+folds: 3
+"""
+    study = read_study(tmp_path, text)
+    specs = study.search_specs()
+    specs += study.repeat_specs({arm.name: specs[0].values for arm in study.arms})
+    assert len({spec.trial_id for spec in specs}) == len(specs) == 4 * 12 * 3 + 4 * 5
+
+
+def test_layers_win_in_their_order(tmp_path):
+    text = """
+question: q
+arms: {a: {model.width: 12}, b: {loss.alpha: 3}}
+fixed: {model.width: 8, model.embedding_dim: 16, training.epochs: 5}
+nuisance: {optimizer.weight_decay: {choice: [0.5]}}
+trials_per_arm: 1
+"""
+    params = "{model.width: 4, model.embedding_dim: 32, optimizer.weight_decay: 0.1, loss.delta: 0}"
+    study = read_study(tmp_path, text, "training.epochs=9", params=params)
+    a, b = (spec.config for spec in study.search_specs())
+    assert (a.model.width, b.model.width, a.model.embedding_dim) == (12, 8, 16)
+    assert (a.optimizer.weight_decay, a.training.epochs, a.loss.delta) == (0.5, 9, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("nobody", 0, {}), "no arm 'nobody'"),
+        (("triplit", 0, {}), "Did you mean 'triplet'"),
+        (("triplet", 0, {}), r"nuisance keys \['optimizer.learning_rate'\]. Got \[\]"),
+        (("triplet", 0, {"optimizer.learning_rate": 1.0}), "must lie in.*Got 1.0"),
+        (("triplet", 3, {"optimizer.learning_rate": 1e-3}), "3 tries an arm.*Got number 3"),
+    ],
+)
+def test_a_trial_outside_the_study_is_refused(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        read_study(tmp_path, TWO_ARMS).make_search_spec(*change)
+
+
+def test_the_digest_follows_what_decides_results_and_nothing_else(tmp_path):
+    first = read_study(tmp_path, TWO_ARMS).digest
+    same = TWO_ARMS.replace("Which loss?", "Which of the losses?") + "baseline: anchor\n"
+    assert read_study(tmp_path, same).digest == first
+    assert read_study(tmp_path, TWO_ARMS, "data.prepared_root=elsewhere").digest == first
+    changes = [
+        TWO_ARMS.replace("[4, 7]", "[4, 8]"),
+        TWO_ARMS.replace("1e-2", "2e-2"),
+        TWO_ARMS.replace("per_arm: 3", "per_arm: 4"),
+        TWO_ARMS.replace("loss.name: triplet", "loss.name: contrastive"),
+        TWO_ARMS + "fixed: {training.epochs: 3}\n",
+        TWO_ARMS + "scheduler: {name: asha}\n",
+        TWO_ARMS + "searcher: tpe\n",
+        TWO_ARMS + "folds: 2\n",
+    ]
+    digests = {first, *(read_study(tmp_path, text).digest for text in changes)}
+    assert len(digests) == len(changes) + 1
+
+
+def test_an_arms_configuration_is_that_of_all_its_trials_but_for_what_is_tuned(tmp_path):
+    study = read_study(tmp_path, CONDITIONAL)
+    base = to_flat_dict(study.arm_config("triplet"))
+    tried = to_flat_dict(study.search_specs()[0].config)
+    differing = {key for key in base if base[key] != tried[key]}
+    assert differing == {"loss.margin", "optimizer.learning_rate"}
+
+
+def test_references_name_the_baseline_unless_an_arm_says_otherwise(tmp_path):
+    text = f"""
+question: q
+arms:
+  a: {{loss.alpha: 1}}
+  b: {{loss.alpha: 2}}
+  c: {{scientific: {{loss.alpha: 3}}, compare_with: b}}
+{LEARNING_RATE}
+trials_per_arm: 1
+"""
+    assert read_study(tmp_path, text).references == {"b": "a", "c": "b"}
+    assert read_study(tmp_path, text + "baseline: b\n").references == {"a": "b", "c": "b"}

@@ -1,0 +1,63 @@
+"""What is started, and who may reach it."""
+
+import pytest
+
+from flows.commands.up import check_host
+from flows.servers.plans import make_address, plan_mlflow, plan_prefect, plan_worker
+from flows.servers.ports import is_loopback
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])
+def test_loopback_needs_no_permission(host, capsys):
+    assert is_loopback(host)
+    check_host(host, allow_remote=False)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("host", [EVERYWHERE, "::", "10.0.0.7", "gpu-box"])
+def test_other_hosts_need_a_flag_and_get_a_warning(host, capsys):
+    assert not is_loopback(host)
+    with pytest.raises(ValueError, match=f"--host {host} --allow-remote"):
+        check_host(host, allow_remote=False)
+    check_host(host, allow_remote=True)
+    assert "neither server asks who you are" in capsys.readouterr().out
+
+
+def test_addresses_are_such_that_this_machine_reaches_them():
+    assert make_address(EVERYWHERE, 80) == "http://127.0.0.1:80"
+    assert make_address("::1", 80) == "http://[::1]:80"
+    assert make_address("gpu-box", 80) == "http://gpu-box:80"
+
+
+def test_mlflow_answers_only_names_of_this_machine():
+    command = plan_mlflow(host="127.0.0.1", port=5000).command
+    allowed = command[command.index("--allowed-hosts") + 1].split(",")
+    assert allowed == ["localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", "127.0.0.1:5000"]
+    assert "*" not in plan_mlflow(host=EVERYWHERE, port=5000).command[-1].split(",")
+
+
+def test_prefect_stays_in_the_project_folder(tmp_path):
+    for plan in (
+        plan_prefect(tmp_path, host="127.0.0.1", port=4200),
+        plan_worker(tmp_path, prefect="http://127.0.0.1:4200", mlflow="http://127.0.0.1:5000"),
+    ):
+        assert plan.environment["PREFECT_HOME"] == str(tmp_path.resolve() / ".dml" / "prefect")
+        assert plan.environment["PREFECT_API_URL"] == "http://127.0.0.1:4200/api"
+
+
+def test_the_worker_has_the_same_name_at_each_start(tmp_path):
+    addresses = {"prefect": "http://127.0.0.1:1", "mlflow": "http://127.0.0.1:2"}
+    first, again = (plan_worker(tmp_path, **addresses).worker_name for _ in range(2))
+    elsewhere = plan_worker(tmp_path / "other", **addresses).worker_name
+    assert first == again != elsewhere
+
+
+def test_the_worker_keeps_a_tracking_server_of_the_environment(tmp_path, monkeypatch):
+    addresses = {"prefect": "http://127.0.0.1:1", "mlflow": "http://127.0.0.1:2"}
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    name = "MLFLOW_TRACKING_URI"
+    assert plan_worker(tmp_path, **addresses).environment[name] == "http://127.0.0.1:2"
+    monkeypatch.setenv(name, "http://team:5000")
+    assert plan_worker(tmp_path, **addresses).environment[name] == "http://team:5000"

@@ -1,0 +1,91 @@
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from dml_core.config.pipeline import MlflowConfig
+from tasks.adapters.mlflow_address import (
+    TrackingError,
+    choose_tracking_uri,
+    hide_credentials,
+    open_tracking,
+    silence_mlflow,
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_parameters_come_before_the_environment_and_both_before_the_default(tmp_path):
+    environment = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:1"}
+    chosen = MlflowConfig(tracking_uri="http://127.0.0.1:2")
+    assert choose_tracking_uri(chosen, project=tmp_path, environment=environment).endswith(":2")
+    default = MlflowConfig()
+    assert choose_tracking_uri(default, project=tmp_path, environment=environment).endswith(":1")
+    assert (
+        choose_tracking_uri(default, project=tmp_path, environment={})
+        == f"sqlite:///{tmp_path}/mlflow.db"
+    )
+
+
+def test_a_folder_of_files_is_refused_with_what_to_write(tmp_path):
+    with pytest.raises(TrackingError, match=r"Got './mlruns'.*sqlite:///mlflow.db"):
+        choose_tracking_uri(MlflowConfig(tracking_uri="./mlruns"), project=tmp_path)
+
+
+def test_telemetry_is_off():
+    silence_mlflow()
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    assert os.environ["DO_NOT_TRACK"] == "true"
+
+
+def test_credentials_are_hidden():
+    assert hide_credentials("http://ann:secret@host:1/x") == "http://host:1/x"
+    assert hide_credentials("http://host:1/a@b") == "http://host:1/a@b"
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path):
+    (tmp_path / "mlflow.db").write_text("not a database" * 100)
+    with pytest.raises(TrackingError, match=r"mlflow\.db cannot be used"):
+        open_tracking(MlflowConfig(tracking_uri="sqlite:///mlflow.db"), project=tmp_path)
+
+
+def test_an_address_without_a_server_is_named_in_time():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    started = time.monotonic()
+    config = MlflowConfig(tracking_uri=f"http://ann:secret@127.0.0.1:{port}", timeout_seconds=2)
+    with pytest.raises(TrackingError, match=rf"http://127\.0\.0\.1:{port} .*dml up") as caught:
+        open_tracking(config, project=Path())
+    assert time.monotonic() - started < 6
+    assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_never_answers_is_named_in_time():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=lambda: [server.accept() for _ in range(2)], daemon=True).start()
+        port = server.getsockname()[1]
+        started = time.monotonic()
+        config = MlflowConfig(tracking_uri=f"http://127.0.0.1:{port}", timeout_seconds=2)
+        with pytest.raises(TrackingError, match=f"{port} does not answer within 2 s"):
+            open_tracking(config, project=Path())
+        assert time.monotonic() - started < 8
+
+
+@pytest.mark.integration
+def test_two_processes_may_create_the_database_at_once(tmp_path):
+    code = (
+        "from pathlib import Path\n"
+        "from dml_core.config.pipeline import MlflowConfig\n"
+        "from tasks.adapters.mlflow_address import open_tracking\n"
+        "config = MlflowConfig(tracking_uri='sqlite:///mlflow.db')\n"
+        f"open_tracking(config, project=Path({str(tmp_path)!r}))\n"
+    )
+    command = [sys.executable, "-c", code]
+    both = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) for _ in range(2)]
+    errors = [process.communicate(timeout=120)[1].decode() for process in both]
+    assert [process.returncode for process in both] == [0, 0], errors
