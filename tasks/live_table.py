@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from tasks.sweep_progress import SweepProgress
 
@@ -17,6 +18,8 @@ Update = Callable[[SweepProgress], None]
 Mode = Literal["auto", "json", "none"]
 
 SECONDS_BETWEEN_LINES = 15.0
+MAX_ROWS = 15
+"""A live table must fit a screen."""
 
 
 @contextmanager
@@ -50,15 +53,17 @@ def show_progress(
             yield lambda progress: live.update(make_table(progress))
 
 
-def make_table(progress: SweepProgress) -> Table:
-    """Returns the table of a sweep: one line of counts, and the best score of each arm."""
-    table = Table(title=_headline(progress), title_justify="left", show_edge=False)
+def make_table(progress: SweepProgress) -> Group:
+    """Returns a line of counts over a table of the arms' best scores, the best arm first."""
+    table = Table(show_edge=False)
     table.add_column("arm")
     table.add_column("best on validation", justify="right")
     ranked = sorted(progress.best.items(), key=lambda item: -item[1])
-    for arm, score in ranked:
-        table.add_row(arm, f"{score:.4f}")
-    return table
+    for arm, score in ranked[:MAX_ROWS]:
+        table.add_row(Text(arm), f"{score:.4f}")
+    if len(ranked) > MAX_ROWS:
+        table.add_row(f"and {len(ranked) - MAX_ROWS} more", "")
+    return Group(Text(_headline(progress)), table)
 
 
 def format_seconds(seconds: float | None) -> str:

@@ -3,8 +3,10 @@
 It runs on the driver and knows no cluster, so that every rule can be tested without one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from dml_core.studies.epoch_scores import selected_score
@@ -59,6 +61,25 @@ class Conductor:
         self._max_failed = max_failed
         self._epochs: dict[str, list[Mapping[str, Any]]] = {}
         self._waiting: TrialSpec | None = None
+        self._error: Exception | None = None
+
+    @property
+    def must_stop(self) -> bool:
+        """Whether the sweep cannot go on."""
+        return self.has_too_many_failures or self._error is not None
+
+    @contextmanager
+    def kept_errors(self) -> Iterator[None]:
+        """Keeps an error of a listener for `raise_error`, where the cluster would swallow it."""
+        try:
+            yield
+        except Exception as error:
+            self._error = self._error or error
+
+    def raise_error(self) -> None:
+        """Raises the first error that was kept, if there is one."""
+        if self._error is not None:
+            raise self._error
 
     @property
     def has_too_many_failures(self) -> bool:
@@ -68,7 +89,7 @@ class Conductor:
     @property
     def is_exhausted(self) -> bool:
         """Whether no more trials will come; before that, none may be there for the moment."""
-        return self._source.is_exhausted or self.has_too_many_failures
+        return self._source.is_exhausted or self.must_stop
 
     def has_next(self) -> bool:
         """Returns whether there is a trial to run."""
@@ -80,7 +101,7 @@ class Conductor:
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
             return waiting
-        while not self.has_too_many_failures and (spec := self._source.next()) is not None:
+        while not self.must_stop and (spec := self._source.next()) is not None:
             self._tracker.stage = spec.stage
             record = self._ledger.find(spec) or self._find_twin(spec)
             if record is None:

@@ -1,5 +1,6 @@
 """Works on one trial of a sweep, in whatever process it was sent to."""
 
+import fcntl
 import logging
 import os
 import traceback
@@ -52,7 +53,6 @@ def work_on_trial(order: TrialOrder, *, report: Report) -> None:
     folder, config = Path(order.folder), spec_from_plain(order.spec).config
     if (folder / "result.json").exists():
         return
-    note_start(folder)
     if Path(order.working_folder).is_dir():
         os.chdir(order.working_folder)
 
@@ -61,8 +61,15 @@ def work_on_trial(order: TrialOrder, *, report: Report) -> None:
         write_end(folder, config, outcome="failed", reason=reason)
 
     try:
-        with Watchdog(order.timeout_seconds, before_exit=give_up) as watchdog:
-            _train(order, config, folder, report, watchdog)
+        with (
+            Watchdog(order.timeout_seconds, before_exit=give_up) as watchdog,
+            open(folder / "worker.lock", "a", encoding="ascii") as lock,
+        ):
+            # A worker of a killed driver may live for some seconds more; two would mix their files.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "result.json").exists():
+                note_start(folder)
+                _train(order, config, folder, report, watchdog)
     except Exception as error:
         (folder / "failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
         write_end(folder, config, outcome="failed", reason=_summarize(error))

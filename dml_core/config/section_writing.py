@@ -33,13 +33,20 @@ def write_section(file: Path, section: str, values: Mapping[str, Any]) -> None:
     before = file.read_text(encoding="utf-8")
     after = _replace(before, section, render_section(section, values))
     wanted = {**(parse_yaml(before, source=str(file)) or {}), section: dict(values)}
-    if parse_yaml(after, source=str(file)) != wanted:
+    if not _means(after, wanted):
         raise ConfigError(
             str(file), [f"the section {section} cannot be told from the rest. Edit it by hand."]
         )
     partial = file.with_name(f".{file.name}.partial")
     partial.write_text(after, encoding="utf-8")
     os.replace(partial, file)
+
+
+def _means(text: str, wanted: Mapping[str, Any]) -> bool:
+    try:
+        return bool(parse_yaml(text, source="") == wanted)
+    except ConfigError:
+        return False
 
 
 def _replace(text: str, section: str, block: str) -> str:

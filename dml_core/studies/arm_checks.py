@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dml_core.config import ConfigError, TrialConfig
-from dml_core.config.loading import to_flat_dict
+from dml_core.config.loading import flatten, to_flat_dict
 from dml_core.config.sampler import ClassBalancedSamplerConfig
 from dml_core.samplers.class_balanced import compute_batch_shape
 from dml_core.studies.arms import ResolvedArm
@@ -93,7 +93,7 @@ def _check_corner(
         yield from error.problems
         return
     flat = to_flat_dict(config)
-    for key in [*study.definition.fixed, *arm.layer, *corner]:
+    for key in flatten({**study.definition.fixed, **arm.layer, **corner}):
         if key not in flat:
             section = key.split(".")[0]
             yield f"{key} has no effect, since a later layer chooses another {section}.name."

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dml_core.config.loading import flatten
 from dml_core.studies.definition import ArmDefinition, Study
 from dml_core.studies.dimensions import Dimension
 
@@ -65,7 +66,8 @@ def _make_arm(
     space = {**study.nuisance, **definition.nuisance}
     return ResolvedArm(
         name=_join(name, suffix),
-        layer={**definition.scientific, **point},
+        # A grid may list whole sections, such as {name: triplet, margin: 0.1}.
+        layer=flatten({**definition.scientific, **point}),
         # Sorted, so that the order of lines in the file draws no other numbers.
         space=dict(sorted(space.items())),
         # With a grid, the same point of the other arm.

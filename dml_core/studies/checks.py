@@ -139,7 +139,9 @@ def _find_equal_arms(study: ResolvedStudy, configs: Mapping[str, TrialConfig]) -
 def _identify(arm: ResolvedArm, config: TrialConfig) -> str:
     flat: dict[str, Any] = to_flat_dict(config)
     kept = {key: value for key, value in flat.items() if key not in arm.space}
-    return json.dumps([kept, {k: d.describe() for k, d in arm.space.items()}], sort_keys=True)
+    space = {key: dimension.describe() for key, dimension in arm.space.items()}
+    # Options may be anything that YAML can write, such as dates; those are refused elsewhere.
+    return json.dumps([kept, space], sort_keys=True, default=str)
 
 
 def _find_different_data(configs: Mapping[str, TrialConfig]) -> Iterable[str]:

@@ -29,11 +29,11 @@ def read_definition(content: dict[str, Any]) -> tuple[Study, list[str]]:
             # Where arms were malformed and left out, it is no news that none are there.
             if () not in locations or not has_lost_arms:
                 problems += _describe(error)
-            if () in locations:
+            removed = [_leave_out(rest, location) for location in locations if location]
+            # Without this a problem that cannot be left out would be met again for ever.
+            if () in locations or not any(removed):
                 return _PLACEHOLDER, problems
-            for location in locations:
-                _leave_out(rest, location)
-                has_lost_arms |= location[0] in ("arms", "grid")
+            has_lost_arms |= any(location[0] in ("arms", "grid") for location in locations)
 
 
 def _describe(error: ValidationError) -> list[str]:
@@ -47,19 +47,21 @@ def _clean(text: str) -> str:
     )
 
 
-def _leave_out(content: dict[str, Any], location: Sequence[int | str]) -> None:
-    """Removes the innermost named entry that a problem's location leads to."""
+def _leave_out(content: dict[str, Any], location: Sequence[int | str]) -> bool:
+    """Removes the innermost named entry that a problem's location leads to, if it is there."""
     if location[0] == "question":
         content["question"] = "?"
-        return
+        return True
     node: Any = content
     owner, name = None, None
     for part in location:
         if not isinstance(node, dict) or part not in node:
             break
         owner, name, node = node, part, node[part]
-    assert owner is not None, f"pydantic reported {location}, which the file does not have"
-    del owner[name]
+    # An entry with two problems is gone when the second one is looked at.
+    if owner is not None:
+        del owner[name]
+    return owner is not None
 
 
 def _known_keys() -> list[str]:

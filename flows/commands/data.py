@@ -30,10 +30,12 @@ def run_data_add(
             f"data are tracked by DVC, and {project} is no DVC project: it has no folder .dvc. "
             "Change to the project's folder, or run: dvc init"
         )
+    chosen = {"data.table": table, **parse_overrides(assignments)}
+    # Before anything is copied, because the name becomes a part of the copy's path.
+    _use_folder(params, name, chosen)
     with placed_in_raw(path, project=project, name=name) as place:
         raw = place.relative_to(project).as_posix()
-        chosen = {"data.raw": raw, "data.table": table, **parse_overrides(assignments)}
-        config = _use_folder(params, name, chosen)
+        config = _use_folder(params, name, {"data.raw": raw, **chosen})
         _check(config)
         tracked = track(project, place).relative_to(project.resolve())
     if place.is_dir() and (count := _count_files(place)) > MANY_FILES:

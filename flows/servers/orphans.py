@@ -4,6 +4,8 @@ A schedule lets one run work at a time, so that such a run would also have the n
 """
 
 import json
+import time
+import urllib.error
 import urllib.request
 from typing import Any
 
@@ -54,5 +56,13 @@ def _post(url: str, content: dict[str, Any]) -> Any:
     request = urllib.request.Request(  # noqa: S310
         url, data=json.dumps(content).encode(), headers={"Content-Type": "application/json"}
     )
-    with open_url(request, timeout_seconds=10.0) as response:
-        return json.load(response)
+    for pause_seconds in (0.5, 1.0, 2.0, 4.0, None):
+        try:
+            with open_url(request, timeout_seconds=10.0) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            # The server answers 503 while something else writes to its sqlite database.
+            if error.code != 503 or pause_seconds is None:
+                raise
+            time.sleep(pause_seconds)
+    raise AssertionError("the last attempt returns or raises")

@@ -64,6 +64,9 @@ def plan_mlflow(*, host: str, port: int) -> ServerPlan:
     storage = (
         *("--backend-store-uri", "sqlite:///mlflow.db"),
         *("--artifacts-destination", "./mlartifacts"),
+        # On this machine files are named by their path, so that the record can be read and
+        # continued after `dml down` too; others reach them through the server alone.
+        *(("--default-artifact-root", "./mlartifacts") if is_loopback(host) else ()),
     )
     flags = ("--host", host, "--port", str(port), "--workers", "1", "--allowed-hosts", allowed)
     return ServerPlan(

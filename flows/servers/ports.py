@@ -1,5 +1,6 @@
 """Which ports are free, and who holds those that are not."""
 
+import errno
 import ipaddress
 import socket
 
@@ -21,7 +22,10 @@ def is_loopback(host: str) -> bool:
 def find_free_port(host: str) -> int:
     """Returns a port that nobody listens on at this moment."""
     with socket.socket(_family(host)) as probe:
-        probe.bind((host, 0))
+        try:
+            probe.bind((host, 0))
+        except OSError as error:
+            raise ValueError(_tell_no_address(host, error)) from error
         return int(probe.getsockname()[1])
 
 
@@ -41,10 +45,12 @@ def check_port_is_free(port: int, *, host: str, title: str, option: str) -> None
             probe.bind((host, port))
             probe.listen()
         except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise ValueError(_tell_no_address(host, error)) from error
             raise BusyPortError(
                 f"the {title} cannot listen on port {port} of {host}: {_why(port, error)}. "
-                f"End that program, or choose another port: dml up {option} {port + 1} "
-                f"({option} 0 takes a free one)."
+                f"Choose another port: dml up {option} {_another(port)} ({option} 0 takes a free "
+                "one)."
             ) from error
 
 
@@ -74,6 +80,17 @@ def _why(port: int, error: OSError) -> str:
     if isinstance(error, PermissionError):
         return "this user may not open it"
     return f"{describe_holder(port) or 'another program'} listens there"
+
+
+def _another(port: int) -> int:
+    return port + 1 if 1024 <= port < 65535 else 8000 + port % 1024
+
+
+def _tell_no_address(host: str, error: OSError) -> str:
+    return (
+        f"--host must be an address of this machine, for servers to listen on it. Got {host!r} "
+        f"({error.strerror}). Leave it out for 127.0.0.1."
+    )
 
 
 def _family(host: str) -> socket.AddressFamily:

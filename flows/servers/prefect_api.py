@@ -20,14 +20,23 @@ def open_client(folder: Path) -> "Iterator[SyncPrefectClient]":
     """Gives a client of the Prefect server that a folder uses.
 
     Raises:
-        ValueError: when there is no server, or when it does not answer.
+        ValueError: when there is no server, when it does not answer, or when it refuses.
     """
     use_running_servers(folder)
-    check_server_answers(os.environ.get("PREFECT_API_URL", ""))
+    api_url = os.environ.get("PREFECT_API_URL", "")
+    check_server_answers(api_url)
+    # Only now: prefect reads the environment when it is imported.
+    import httpx
     from prefect.client.orchestration import get_client
 
-    with get_client(sync_client=True) as client:
-        yield client
+    try:
+        with get_client(sync_client=True) as client:
+            yield client
+    # A server of another version makes the client raise RuntimeError.
+    except (httpx.HTTPError, RuntimeError) as error:
+        raise ValueError(
+            f"the Prefect server at {_without_password(api_url)} did not do what was asked: {error}"
+        ) from error
 
 
 def check_server_answers(api_url: str, *, timeout_seconds: float = 10.0) -> None:

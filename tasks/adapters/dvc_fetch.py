@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
 from dml_core.data.atomic_folder import folder_lock, replaced_folder
@@ -14,8 +13,8 @@ from dml_core.data.prepared_info import FILE_NAME as INFO_FILE
 from dml_core.data.prepared_info import check_file_sizes, load_info, verify_files
 from dml_core.data.records import DatasetError
 from dml_core.data.split_file import FILE_NAME as SPLIT_FILE
-from tasks.adapters.dvc_remote import Remote, read_remote
-from tasks.adapters.dvc_session import ABSENCE, DvcError, open_repo, quiet, redact
+from tasks.adapters.dvc_remote import Remote, moving, read_remote
+from tasks.adapters.dvc_session import DvcError, open_repo, quiet
 
 # Trials see no test class, so the test images do not travel.
 _WANTED = (DEVELOPMENT, INFO_FILE, SPLIT_FILE)
@@ -98,24 +97,16 @@ def _download(source: PreparedSource, target: Path) -> None:
         (project / "data.dvc").write_text(yaml.safe_dump({"outs": [out]}), encoding="utf-8")
         repo = Repo(str(project), config=_config(source.remote))
         try:
-            repo.pull(targets=[str(project / source.name / part) for part in _WANTED])
-        except ABSENCE as error:
-            raise DvcError(_describe(source, "lacks it", "dml data push")) from error
-        except (DvcException, OSError) as error:
-            reason = f"cannot be read ({redact(str(error))})"
-            raise DvcError(_describe(source, reason, "dvc remote list, dvc push")) from error
+            with moving(repo, source.remote):
+                repo.pull(targets=[str(project / source.name / part) for part in _WANTED])
+        except DvcError as error:
+            raise DvcError(
+                f"dataset {source.name!r} in version {source.md5} cannot be fetched: {error}"
+            ) from error
         finally:
             repo.close()
         for part in _WANTED:
             (project / source.name / part).rename(target / part)
-
-
-def _describe(source: PreparedSource, reason: str, command: str) -> str:
-    return (
-        f"dataset {source.name!r} in version {source.md5} cannot be fetched, because the remote "
-        f"{source.remote.name!r} ({source.remote.shown_url}) {reason}. On the machine that "
-        f"prepared it, run: {command}"
-    )
 
 
 def _config(remote: Remote) -> dict[str, object]:

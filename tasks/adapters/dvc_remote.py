@@ -1,10 +1,12 @@
 """Moves tracked bytes between this machine and a DVC remote."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dvc.lock import LockError
 from dvc.repo import Repo, lock_repo
 from dvc.stage import PipelineStage
 
@@ -66,10 +68,11 @@ def push_data(folder: Path, *, remote: str = "", everything: bool = False) -> in
         remote: name of the remote; empty takes the default one.
         everything: also what the later stages wrote.
     """
-    chosen = read_remote(folder, remote).name
+    chosen = read_remote(folder, remote)
     with open_repo(folder) as repo:
         targets = _targets(repo, "", everything=everything)
-        return int(repo.push(targets=targets, remote=chosen)) if targets else 0
+        with moving(repo, chosen):
+            return int(repo.push(targets=targets, remote=chosen.name)) if targets else 0
 
 
 def pull_data(
@@ -88,14 +91,47 @@ def pull_data(
         targets = _targets(repo, name, everything=everything)
         if not targets:
             return []
-        try:
+        with moving(repo, source):
             done = repo.pull(targets=targets, remote=source.name)
-        except ABSENCE as error:
-            raise DvcError(
-                f"the remote {source.name!r} ({source.shown_url}) lacks bytes that this project "
-                "names. Push them from the machine that has them: dml data push"
-            ) from error
         return [str(path) for kind in ("added", "modified") for path in done.get(kind, [])]
+
+
+@contextmanager
+def moving(repo: Repo, remote: Remote) -> Iterator[None]:
+    """Turns what goes wrong on the way to or from a remote into a DvcError with its reason."""
+    try:
+        yield
+    except LockError:
+        raise
+    # Each kind of storage raises errors of its own library, so all are caught.
+    except Exception as error:
+        reason = _probe(repo, remote) if isinstance(error, ABSENCE) else error
+        raise _describe(remote, reason) from error
+
+
+def _probe(repo: Repo, remote: Remote) -> Exception | None:
+    """Why a remote cannot be read; None if it can. DVC itself tells both as missing files."""
+    try:
+        storage = repo.cloud.get_remote_odb(remote.name)
+        storage.fs.ls(storage.path)
+    except FileNotFoundError:
+        return None
+    except Exception as error:
+        return error
+    return None
+
+
+def _describe(remote: Remote, reason: Exception | None) -> DvcError:
+    where = f"the remote {remote.name!r} ({remote.shown_url})"
+    if reason is None:
+        return DvcError(
+            f"{where} lacks bytes that this project names. Push them from the machine that has "
+            "them: dml data push"
+        )
+    return DvcError(
+        f"{where} cannot be used: {redact(str(reason))}. Check its address (dvc remote list), the "
+        "network, and this machine's credentials for it."
+    )
 
 
 def _targets(repo: Repo, name: str, *, everything: bool) -> list[str]:

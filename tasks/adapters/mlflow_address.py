@@ -109,7 +109,7 @@ def _open_database(uri: str) -> Tracking:
     path = Path(uri.removeprefix("sqlite:///"))
     tracking = Tracking(uri, artifact_root=(path.parent / ARTIFACT_FOLDER).as_uri())
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(path.with_name(f".{path.name}.lock")):
+    with _lock(path.with_name(f"{path.name}.lock")):
         try:
             tracking.client().search_experiments(max_results=1)
         except Exception as error:
@@ -157,7 +157,7 @@ def _ask(tracking: Tracking, *, timeout_seconds: float) -> None:
         "MLFLOW_HTTP_REQUEST_TIMEOUT": str(max(1, int(timeout_seconds))),
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     }
-    with _changed_environment(limits):
+    with changed_environment(limits):
         tracking.client().search_experiments(max_results=1)
 
 
@@ -172,7 +172,8 @@ def _first_line(error: Exception) -> str:
 
 
 @contextmanager
-def _changed_environment(values: Mapping[str, str]) -> Iterator[None]:
+def changed_environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables for a while."""
     before: dict[str, Any] = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

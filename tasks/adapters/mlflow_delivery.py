@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from dml_core.studies.trial_spec import TrialStatus
 from tasks.adapters.mlflow_address import Tracking, hide_credentials
 from tasks.adapters.mlflow_identity import SweepIdentity
 from tasks.adapters.mlflow_runs import EpochNumbers, SweepRuns
@@ -183,7 +184,8 @@ def _write_start(runs: SweepRuns, group: list[Event]) -> None:
     )
     if changed := runs.log_params(run_id, event["params"]):
         runs.set_tags(run_id, {"dml.params_changed": ",".join(changed)})
-    if event["is_running"]:
+    # A trial that a former run finished is only told of again, and keeps its times.
+    if event["is_running"] and runs.get_status(run_id) not in get_args(TrialStatus):
         runs.set_running(run_id)
 
 

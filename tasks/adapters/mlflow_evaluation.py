@@ -90,6 +90,20 @@ def log_evaluation(
     return RecordedEvaluation(runs.experiment_id, parent, arm_runs, seed_runs, comparison)
 
 
+def log_report(
+    tracking: Tracking,
+    study: ResolvedStudy,
+    facts: SweepFacts,
+    *,
+    answer: Path,
+    figures: Sequence[Path] = (),
+) -> None:
+    """Adds a study's answer and figures to its parent run, where they are written later."""
+    runs = SweepRuns(tracking, SweepIdentity.of(study, facts))
+    files = EvaluationFiles(winners=Path(), answer=answer, figures=figures)
+    _log_parent_files(runs, runs.open_parent(), study, files)
+
+
 @dataclass
 class _EvaluationRecord:
     """The runs of winners, by seed and by arm."""

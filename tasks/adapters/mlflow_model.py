@@ -7,18 +7,19 @@ nothing of this project.
 import hashlib
 import json
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from dml_core.config.pipeline import MlflowConfig
 from dml_core.training.checkpoint import Checkpoint, load_checkpoint
 from tasks.adapters import mlflow_embedding_loader as loader
-from tasks.adapters.mlflow_address import Tracking
+from tasks.adapters.mlflow_address import Tracking, changed_environment
 from tasks.adapters.mlflow_values import to_name
 
 if TYPE_CHECKING:
@@ -103,7 +104,13 @@ def _make_example(channels: int, size_px: int) -> np.ndarray:
 def _log_model(tracking: Tracking, run_id: str, name: str, checkpoint: Checkpoint) -> str:
     import mlflow
 
-    with tempfile.TemporaryDirectory() as temporary, _current_run(tracking, run_id):
+    with (
+        warnings.catch_warnings(),
+        tempfile.TemporaryDirectory() as temporary,
+        _current_run(tracking, run_id),
+    ):
+        # MLflow warns of a type hint in its own sources when this part of it is imported.
+        warnings.filterwarnings("ignore", message=".*Any type hint is inferred as AnyType")
         data = Path(temporary) / "model"
         example = pack_model(checkpoint, data)
         info = mlflow.pyfunc.log_model(
@@ -141,17 +148,18 @@ def _current_run(tracking: Tracking, run_id: str) -> Iterator[None]:
     """Makes a run the one that MLflow's functions write to, as they take no client."""
     import mlflow
 
-    before = mlflow.get_tracking_uri(), mlflow.get_registry_uri()
-    status = tracking.client().get_run(run_id).info.status
-    mlflow.set_tracking_uri(tracking.uri)
-    mlflow.set_registry_uri(tracking.uri)
-    try:
-        with mlflow.start_run(run_id=run_id):
-            yield
-    finally:
-        mlflow.set_tracking_uri(before[0])
-        mlflow.set_registry_uri(before[1])
-        tracking.client().update_run(run_id, status=status)
+    client = tracking.client()
+    status = client.get_run(run_id).info.status
+    addresses = {"MLFLOW_TRACKING_URI": tracking.uri, "MLFLOW_REGISTRY_URI": tracking.uri}
+    # MLflow's setters write these variables, which would outlive this call.
+    with changed_environment(addresses):
+        mlflow.set_tracking_uri(tracking.uri)
+        try:
+            with mlflow.start_run(run_id=run_id):
+                yield
+        finally:
+            mlflow.set_tracking_uri(cast(str, None))
+            client.update_run(run_id, status=status)
 
 
 def _find_version(client: "MlflowClient", name: str, alias: str, digest: str) -> str | None:

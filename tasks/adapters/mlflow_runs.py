@@ -123,6 +123,11 @@ class SweepRuns:
         listed = [RunTag(key, value) for key, value in to_tags(tags).items()]
         self.client.log_batch(run_id, tags=listed)
 
+    def get_status(self, run_id: str) -> str:
+        """Returns how a run stands: running, interrupted, or the way its trial ended."""
+        status: str = self.client.get_run(run_id).data.tags.get(STATUS_TAG, "running")
+        return status
+
     def set_running(self, run_id: str) -> None:
         """Marks a run as going on."""
         self.client.update_run(run_id, status="RUNNING")

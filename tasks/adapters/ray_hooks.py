@@ -67,9 +67,10 @@ class LedScheduler(_OnDriver, FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Passes an epoch on and returns whether the trial goes on."""
-        if EPOCH not in result:
-            return str(TrialScheduler.CONTINUE)
-        goes_on = self._conductor.report(_spec_of(trial), json.loads(result[EPOCH]))
+        goes_on = True
+        if EPOCH in result:
+            with self._conductor.kept_errors():
+                goes_on = self._conductor.report(_spec_of(trial), json.loads(result[EPOCH]))
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
 
@@ -82,27 +83,27 @@ class LedCallback(_OnDriver, Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """A trial has a worker."""
-        self._conductor.start(_spec_of(trial))
+        with self._conductor.kept_errors():
+            self._conductor.start(_spec_of(trial))
 
     def on_trial_complete(
         self, iteration: int, trials: list[Trial], trial: Trial, **_: Any
     ) -> None:
         """A trial has ended, or was stopped with the sweep."""
-        self._conductor.end(_spec_of(trial))
+        with self._conductor.kept_errors():
+            self._conductor.end(_spec_of(trial))
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """A trial's worker died too often: a training's own errors are results."""
         lines = str(trial.get_error() or "").strip().splitlines()
         last = f" The last time: {lines[0][:300]}" if lines else ""
-        self._conductor.end(
-            _spec_of(trial),
-            error=f"its worker died, and sweep.max_restarts={self._max_restarts} did not help."
-            f"{last}",
-        )
+        reason = f"its worker died, and sweep.max_restarts={self._max_restarts} did not help.{last}"
+        with self._conductor.kept_errors():
+            self._conductor.end(_spec_of(trial), error=reason)
 
 
 class LedStopper(_OnDriver, Stopper):
-    """Ends the sweep when too many trials failed."""
+    """Ends the sweep when too many trials failed, or the driver itself made an error."""
 
     def __init__(self, conductor: Conductor) -> None:
         self._conductor = conductor
@@ -113,7 +114,7 @@ class LedStopper(_OnDriver, Stopper):
 
     def stop_all(self) -> bool:
         """Returns whether the whole sweep has to stop."""
-        return self._conductor.has_too_many_failures
+        return self._conductor.must_stop
 
 
 def _spec_of(trial: Trial) -> TrialSpec:

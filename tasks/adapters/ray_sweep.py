@@ -24,6 +24,10 @@ from tasks.trial_worker import TrialOrder
 __all__ = ["SweepResult", "TooManyFailures", "run_sweep"]
 
 
+STOPPED_FILE = "stopped-by-failures"
+"""Says in a working folder that its last sweep was stopped by failed trials."""
+
+
 class TooManyFailures(ValueError):
     """More trials failed than sweep.max_failed_fraction allows; the ledger is kept."""
 
@@ -78,7 +82,7 @@ def _run(
     ledger = Ledger(folder, code=hash_training_code(), data_version=remember_versions())
     total = count_trials(study)
     max_failed = int(pipeline.sweep.max_failed_fraction * total)
-    _forget_failures(ledger, max_failed)
+    _forget_failures(ledger)
     tracker = ProgressTracker(study.name, total=total)
     conductor = Conductor(
         SearchThenRepeats(_search(study, ledger), lambda found: _make_repeats(study, found)),
@@ -94,6 +98,7 @@ def _run(
             tracker.num_concurrent = count_concurrent(pipeline.ray)
             _run_on_cluster(conductor, pipeline, ledger)
     if conductor.has_too_many_failures:
+        (folder / STOPPED_FILE).touch()
         raise TooManyFailures(_say_failures(study, conductor.failures, max_failed))
     return _collect(study, list(conductor.records.values()), output)
 
@@ -158,16 +163,16 @@ def _collect(study: ResolvedStudy, records: list[TrialRecord], output: Path) -> 
     return SweepResult(searched, choose_winners(study, searched), repeated, output)
 
 
-def _forget_failures(ledger: Ledger, max_failed: int) -> None:
+def _forget_failures(ledger: Ledger) -> None:
     """Lets failed trials run again where they had stopped the sweep: something was mended."""
-    failed = [
-        spec
-        for spec in ledger.known_specs()
-        if (record := ledger.find(spec)) and record.status == "failed"
-    ]
-    if len(failed) > max_failed:
-        for spec in failed:
+    marker = ledger.folder / STOPPED_FILE
+    if not marker.exists():
+        return
+    for spec in list(ledger.known_specs()):
+        record = ledger.find(spec)
+        if record is not None and record.status == "failed":
             ledger.forget(spec)
+    marker.unlink()
 
 
 def _versions(study: ResolvedStudy) -> dict[str, Any]:

@@ -28,8 +28,9 @@ def run_tune_job(
 
     Tune's files tell nothing that the ledger does not, so they are removed at the end.
     """
+    # A dead worker is an outcome that the record tells of.
     for name in ("ray.tune", "ray.train", "ray.air"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     name = f"job-{uuid.uuid4().hex[:8]}"
     ray_config, sweep = pipeline.ray, pipeline.sweep
     trainable = tune.with_resources(
@@ -60,6 +61,7 @@ def run_tune_job(
         tuner.fit()
     finally:
         shutil.rmtree(folder / name, ignore_errors=True)
+    conductor.raise_error()
 
 
 def _name_trial(trial: Trial) -> str:

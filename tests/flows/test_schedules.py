@@ -6,8 +6,10 @@ The tests are one story in order: they share the servers, whose start is the cos
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -25,6 +27,8 @@ from tests.references.running_servers import (
 )
 
 pytestmark = pytest.mark.integration
+# The tests share their machine with others.
+PATIENCE = ("--timeout", "240")
 ROOT = Path(__file__).parents[2]
 
 
@@ -32,7 +36,9 @@ ROOT = Path(__file__).parents[2]
 def project(tmp_path_factory):
     """A folder with both servers and the worker, in which one study runs every minute."""
     folder = make_project(tmp_path_factory.mktemp("schedules"))
-    started = run_dml(folder, "up", "--worker", "--prefect-port", "0", "--mlflow-port", "0")
+    started = run_dml(
+        folder, "up", "--worker", "--prefect-port", "0", "--mlflow-port", "0", *PATIENCE
+    )
     assert started.returncode == 0, started.stderr
     # First of all, so that its minute passes while the other tests run.
     scheduled = run_dml(folder, "schedule", "often", "--cron", "* * * * *", "--profile", "smoke")
@@ -160,8 +166,6 @@ def test_unscheduling_removes_the_planned_runs(project, api):
     ("arguments", "message"),
     [
         (["often", "--cron", "61 * * * *"], "--cron '61 * * * *' never comes due"),
-        (["often", "--cron", "0 0 31 2 *"], "--cron '0 0 31 2 *' never comes due"),
-        (["often", "--cron", "0 2 * *"], "Got '0 2 * *' with 4"),
         (["offen", "--cron", "0 2 * * *"], "Did you mean 'often'?"),
     ],
 )
@@ -193,3 +197,7 @@ def test_down_ends_a_run_that_still_works(project, api):
     assert len(processes) > 1
     assert run_dml(project, "down").returncode == 0
     assert not [process for process in processes if is_alive(process)]
+    # With the server gone, its database still tells; open, the run would block the next ones.
+    with closing(sqlite3.connect(project / ".dml" / "prefect" / "prefect.db")) as database:
+        query = "select state_type from flow_run where name = 'last'"
+        assert database.execute(query).fetchall() == [("CRASHED",)]

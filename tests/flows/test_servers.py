@@ -14,13 +14,15 @@ from flows.servers.registry import use_running_servers
 from tests.references.running_servers import call_api, make_project, read_status, run_dml
 
 pytestmark = pytest.mark.integration
+# The tests share their machine with others.
+PATIENCE = ("--timeout", "240")
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """A folder in which the real servers run; what they leave behind is ended."""
     folder = make_project(tmp_path_factory.mktemp("servers"))
-    started = run_dml(folder, "up", "--prefect-port", "0", "--mlflow-port", "0")
+    started = run_dml(folder, "up", "--prefect-port", "0", "--mlflow-port", "0", *PATIENCE)
     assert started.returncode == 0, started.stderr
     (folder / "printed.txt").write_text(started.stdout)
     yield folder

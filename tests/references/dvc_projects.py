@@ -42,11 +42,13 @@ elif stage == "sweep":
 elif stage == "evaluate":
     write(f"results/{{study}}/evaluate/scores.json", json.dumps({{"score": score}}))
 elif stage == "report":
-    write(f"reports/{{study}}/index.html", "<p>answer</p>")
-    write(f"reports/{{study}}/figure.png", "png")
-    write(f"reports/{{study}}/metrics.json", json.dumps({{"recall_at_1": score}}))
-    rows = "".join(f"{{epoch}},{{score * epoch}}\\n" for epoch in range(3))
-    write(f"reports/{{study}}/plots/epochs.csv", "epoch,map_at_r\\n" + rows)
+    for name in ("answer.json", "index.html", "figure.png"):
+        write(f"reports/{{study}}/{{name}}", "{{}}")
+    arms = {{"small": score, "large": score / 2}}
+    metrics = {{arm: {{"map_at_r": value}} for arm, value in arms.items()}}
+    write(f"reports/{{study}}/metrics.json", json.dumps(metrics))
+    rows = "".join(f"{{arm}},0,{{value}}\\n" for arm, value in arms.items())
+    write(f"reports/{{study}}/plots/scores.csv", "arm,seed,map_at_r\\n" + rows)
 else:
     sys.exit(f"no stage {{stage}}")
 '''

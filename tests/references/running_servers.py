@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -58,7 +59,7 @@ def run_dml(folder: Path, *arguments: str, **extra: str) -> subprocess.Completed
         env=make_environment(folder, **extra),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=300,
         check=False,
     )
 
@@ -75,8 +76,16 @@ def call_api(url: str, content: dict[str, Any] | None = None) -> Any:
     request = urllib.request.Request(  # noqa: S310
         url, data=data, headers={"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310
-        return json.load(response)
+    for attempt in range(10):
+        try:
+            with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            # As Prefect's own client does: 503 means that the database is being written to.
+            if error.code != 503 or attempt == 9:
+                raise
+            time.sleep(0.5)
+    return None
 
 
 def wait_for(condition: Callable[[], Any], *, seconds: float) -> Any:

@@ -14,13 +14,10 @@ SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan
 
 def test_only_the_section_changes(tmp_path):
     file = tmp_path / "params.yaml"
-    file.write_text(
-        "# top\nseed: 0 # first\n\ndata:\n  a: 1 # old\n\n  b: 2\n\n# next\nloss:\n  c: 3\n"
-    )
+    top, bottom = "# top\nseed: 0 # first\n\n", "\n# next\nloss:\n  c: 3\n"
+    file.write_text(f"{top}data:\n  a: 1 # old\n\n  b: 2\n{bottom}")
     write_section(file, "data", {"name": "folder", "labels": ["x", "y"]})
-    assert file.read_text() == (
-        "# top\nseed: 0 # first\n\ndata:\n  name: folder\n  labels: [x, y]\n\n# next\nloss:\n  c: 3\n"
-    )
+    assert file.read_text() == f"{top}data:\n  name: folder\n  labels: [x, y]\n{bottom}"
 
 
 def test_the_projects_own_file_keeps_every_other_line(tmp_path):
@@ -45,7 +42,7 @@ def test_a_section_is_added_or_replaced_in_any_layout(tmp_path, before):
 def test_a_layout_that_cannot_be_edited_is_refused_and_left_alone(tmp_path):
     file = tmp_path / "params.yaml"
     file.write_text("{data: {a: 1}, seed: 0}\n")
-    with pytest.raises(ConfigError, match="data"):
+    with pytest.raises(ConfigError, match="the section data cannot be told"):
         write_section(file, "data", {"b": 2})
     assert file.read_text() == "{data: {a: 1}, seed: 0}\n"
 

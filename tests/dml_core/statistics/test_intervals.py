@@ -46,7 +46,7 @@ def test_equal_values_have_no_spread_and_no_p_value_below_one():
 
 @pytest.mark.parametrize("values", [[], [1.0], [[1.0], [2.0]], 3.0])
 def test_fewer_than_two_values_are_refused(values):
-    with pytest.raises(ValueError, match="at least two values.*Got shape"):
+    with pytest.raises(ValueError, match=r"at least two values.*Got shape"):
         estimate_mean(values)
 
 

@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -29,6 +30,17 @@ def test_the_seeds_needed_give_80_percent_power_and_one_less_does_not(deviation,
     fewer = simulate_power(needed - 1, deviation=deviation, difference=0.005, alpha=alpha)
     assert enough > 0.795
     assert fewer < 0.805
+
+
+def test_the_power_is_a_number_that_grows_with_the_seeds_wherever_it_is_asked():
+    for alpha in (0.05, 0.001):
+        for ratio in (0.001, 0.03, 0.3, 1.0, 3.0, 30.0, 1e4):
+            powers = [
+                compute_power(num_seeds, deviation=1.0, difference=ratio, alpha=alpha)
+                for num_seeds in (2, 3, 4, 6, 10, 20, 40, 100, 400, 2000, 10_000)
+            ]
+            assert all(0 <= power <= 1 for power in powers)
+            assert all(more >= less - 1e-9 for less, more in pairwise(powers))
 
 
 def test_textbook_sizes():

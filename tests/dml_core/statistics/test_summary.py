@@ -111,7 +111,7 @@ def test_lower_is_better_for_distances():
 
 
 def test_scores_that_are_not_finite_are_refused():
-    with pytest.raises(ValueError, match="must be finite.*Got nan"):
+    with pytest.raises(ValueError, match=r"must be finite.*Got nan"):
         summarize({"base": BASE, "arm": {0: float("nan")}}, baseline="base")
 
 

@@ -11,7 +11,7 @@ def test_one_line_an_arm_in_points_with_intervals_and_verdict():
     # 70 plus or minus 4.302653 x 1 / sqrt(3) = 2.48.
     assert lines[2] == "| base | 3 | 70.00 [67.52, 72.48] |  | baseline |"
     assert lines[3].startswith("| up | 3 | 75.23 [")
-    assert "| +5.23 [+4.60, +5.86] | better |" in lines[3]
+    assert "| +5.23 [+4.61, +5.86] | better |" in lines[3]
     assert lines[4] == "| none | 0 | none | none | cannot tell: no seed has a score |"
     assert lines[5].startswith("| one | 1 | 50.00 (no interval) | -20.00 (no interval) | cannot")
     assert "among all 1 comparisons" in lines[7]

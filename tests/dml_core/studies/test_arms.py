@@ -29,6 +29,12 @@ def test_a_grid_makes_every_combination_in_the_order_of_the_file():
     assert names(grid=grid) == ["triplet-32", "triplet-64", "contrastive-32", "contrastive-64"]
 
 
+def test_a_grid_may_list_whole_sections():
+    grid = {"loss": [{"name": "triplet", "margin": 0.1}, {"name": "contrastive"}]}
+    arms = expand_arms(Study(question="?", grid=grid))
+    assert arms[0].layer == {"loss.name": "triplet", "loss.margin": 0.1}
+
+
 def test_listed_arms_are_multiplied_by_the_grid():
     arms = {"plain": {"loss.name": "triplet"}, "anchor": {"loss.name": "proxy_anchor"}}
     study = Study(question="?", arms=arms, grid={"model.embedding_dim": [32, 64]})

@@ -20,10 +20,11 @@ def make_ledger(root, *, code="code", data="data"):
 
 
 def write_epochs(folder, scores):
+    metrics = [{} if score is None else {METRIC: score} for score in scores]
     lines = [
-        json.dumps({"epoch": n, "train_seconds": 0.5, "validation": {} if s is None else {METRIC: s}})
-        for n, s in enumerate(scores, start=1)
-    ]  # fmt: skip
+        json.dumps({"epoch": number, "train_seconds": 0.5, "validation": validation})
+        for number, validation in enumerate(metrics, start=1)
+    ]
     (folder / "epochs.jsonl").write_text("".join(line + "\n" for line in lines))
 
 
@@ -47,7 +48,12 @@ def test_a_trial_has_ended_once_it_has_a_result(tmp_path):
     assert ledger.find(spec) is None
     finish(ledger, spec)
     record = ledger.find(spec)
-    assert (record.status, record.score, record.best_epoch, record.epochs) == ("finished", 0.3, 2, 3)
+    assert (record.status, record.score, record.best_epoch, record.epochs) == (
+        "finished",
+        0.3,
+        2,
+        3,
+    )
     assert record.validation == {METRIC: 0.3}
     assert record.train_seconds == 1.5
     assert record.folder == "trials/arm-0"

@@ -114,7 +114,7 @@ def test_a_bad_archive_is_refused_and_leaves_nothing(project, tmp_path):
 
 def test_a_taken_name_is_refused(project, photos):
     add(photos)
-    with pytest.raises(DatasetError, match="data/raw/birds must be free.*another --name"):
+    with pytest.raises(DatasetError, match=r"data/raw/birds must be free.*another --name"):
         add(photos)
     assert (project / "data/raw/birds/c00/0.png").exists()
 

@@ -15,6 +15,7 @@ from tasks.adapters.dvc_remote import Remote, push_data
 from tasks.adapters.dvc_repo import commit_stage
 from tasks.adapters.dvc_session import DvcError
 from tests.references.dvc_projects import make_project, run_dvc
+from tests.references.s3_servers import BUCKET, s3_server
 from tests.references.tiny_trials import prepare_tiny, tiny_config
 
 GLYPHS = Path("data/prepared/glyphs")
@@ -99,7 +100,7 @@ def test_bytes_that_changed_in_the_remote_are_refused(project, source, tmp_path)
 
 def test_data_that_were_never_pushed_say_so(source, tmp_path):
     empty = PreparedSource(source.name, source.md5, Remote("empty", {"url": str(tmp_path / "no")}))
-    with pytest.raises(DvcError, match=rf"{source.md5}.*'empty'.*lacks it.*dml data push"):
+    with pytest.raises(DvcError, match=rf"{source.md5}.*'empty'.*lacks bytes.*dml data push"):
         fetch_prepared(empty, cache_root=tmp_path / "cache")
     assert not list((tmp_path / "cache").rglob("glyphs"))
 
@@ -107,3 +108,15 @@ def test_data_that_were_never_pushed_say_so(source, tmp_path):
 def test_a_dataset_without_a_version_says_which_commands_make_one(project):
     with pytest.raises(DvcError, match=r"no version of data/prepared/birds.*dvc repro prepare"):
         locate_prepared(project, Path("data/prepared/birds"))
+
+
+@pytest.mark.integration
+def test_a_node_fetches_from_s3_with_credentials_of_its_own(project, tmp_path, monkeypatch):
+    with s3_server(monkeypatch) as address:
+        run_dvc(project, "remote", "add", "--force", "cloud", f"s3://{BUCKET}/data")
+        run_dvc(project, "remote", "modify", "cloud", "endpointurl", address)
+        push_data(project, remote="cloud")
+        source = locate_prepared(project, GLYPHS, remote="cloud")
+        assert "testing" not in repr(source)
+        path = fetch_prepared(source, cache_root=tmp_path)
+    assert len(open_development(tiny_config(path.parent).data).train) > 0

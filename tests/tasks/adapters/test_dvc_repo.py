@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tasks.adapters.dvc_repo import DvcError, commit_stage, has_repo, reproduce, stale_stages
-from tests.references.dvc_projects import make_git, make_project, run_dvc, run_stage
+from tests.references.dvc_projects import make_git, make_project, run_stage
 
 HOLD = """
 import sys, time
@@ -104,5 +104,5 @@ def test_reproduce_raises_when_a_stage_fails(tmp_path, capfd):
 def make_plain_project(folder, *, command):
     stage = {"cmd": command, "outs": ["help.txt"]}
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"help": stage}}))
+    (folder / ".dvc").mkdir()
     make_git(folder)
-    run_dvc(folder, "init", "--quiet")

@@ -87,5 +87,5 @@ def test_two_processes_may_create_the_database_at_once(tmp_path):
     )
     command = [sys.executable, "-c", code]
     both = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) for _ in range(2)]
-    errors = [process.communicate(timeout=120)[1].decode() for process in both]
+    errors = [process.communicate(timeout=300)[1].decode() for process in both]
     assert [process.returncode for process in both] == [0, 0], errors

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from dml_core.data.prepared_info import load_info
-from tasks.adapters.mlflow_evaluation import EvaluationFiles, log_evaluation
+from tasks.adapters.mlflow_evaluation import EvaluationFiles, log_evaluation, log_report
 from tasks.adapters.mlflow_identity import find_differing_keys, read_sweep_facts
 from tasks.adapters.mlflow_recorder import SweepRecorder
 from tests.references.recorded_sweeps import make_record
@@ -74,9 +74,7 @@ def test_scores_go_to_the_runs_that_the_sweep_made(
     assert names == {"checkpoint.pt", "config.json"}
 
 
-def test_an_arm_has_the_mean_and_can_be_compared(
-    tracking, trained_winners, files, facts
-):
+def test_an_arm_has_the_mean_and_can_be_compared(tracking, trained_winners, files, facts):
     study, _ = trained_winners
     found = log_evaluation(tracking, study, facts, scores=SCORES, files=files)
     client = tracking.client()
@@ -100,3 +98,14 @@ def test_other_data_have_a_record_of_their_own(tracking, trained_winners, files,
     other = log_evaluation(tracking, study, changed, scores=SCORES, files=files)
     assert one.parent_run_id != other.parent_run_id
     assert one.experiment_id == other.experiment_id
+
+
+def test_a_report_joins_the_same_parent_run(tmp_path, tracking, trained_winners, files, facts):
+    study, _ = trained_winners
+    bare = replace(files, answer=None, figures=[])
+    found = log_evaluation(tracking, study, facts, scores=SCORES, files=bare)
+    log_report(tracking, study, facts, answer=files.answer, figures=files.figures)
+    client = tracking.client()
+    listed = client.list_artifacts(found.parent_run_id, "figures")
+    assert [item.path for item in listed] == ["figures/figure.png"]
+    assert len(client.search_runs([found.experiment_id])) == 7

@@ -96,9 +96,9 @@ def test_a_trial_has_all_params_and_the_tags_to_find_it(tmp_path, study, config,
     assert run.data.params["model.embedding_dim"] == "8"
     assert run.data.params["loss.name"] == "triplet"
     assert run.data.params["sampler.class_ratio"] == "null"
-    assert float(run.data.params["optimizer.learning_rate"]) == spec.values[
-        "optimizer.learning_rate"
-    ]
+    assert (
+        float(run.data.params["optimizer.learning_rate"]) == spec.values["optimizer.learning_rate"]
+    )
     wanted = {
         "study": "dimension",
         "arm": "dim_8",
@@ -149,15 +149,17 @@ def test_a_stopped_sweep_goes_on_in_the_same_runs(tmp_path, study, config, make_
     assert parents[0].data.tags["dml.status"] == "interrupted"
     assert nested[second.trial_id].data.tags["dml.status"] == "interrupted"
     before = {name: run.info.run_id for name, run in nested.items()}
+    ended_at = nested[first.trial_id].info.end_time
 
     resumed = make_recorder()
     assert resumed.start(study, FACTS) == parent_id
-    resumed.on_trial_end(make_record(first))
+    record_trial(resumed, first)
     # The epoch before the last checkpoint is reported once more.
     record_trial(resumed, second, epochs=(1, 2, 3))
     assert resumed.finish({})
     client, parents, nested = list_runs(tmp_path, config)
     assert len(parents) == 1
+    assert nested[first.trial_id].info.end_time == ended_at
     assert {name: run.info.run_id for name, run in nested.items()} == before
     for run in nested.values():
         assert run.info.status == "FINISHED"
@@ -233,9 +235,7 @@ def test_winners_are_kept_with_the_parent_run(tmp_path, study, config, make_reco
     assert (tmp_path / "mlartifacts").is_dir()
 
 
-def test_a_run_removed_by_hand_does_not_hold_up_the_others(
-    tmp_path, study, config, make_recorder
-):
+def test_a_run_removed_by_hand_does_not_hold_up_the_others(tmp_path, study, config, make_recorder):
     messages = []
     recorder = make_recorder(on_message=messages.append)
     recorder.start(study, FACTS)

@@ -1,0 +1,213 @@
+"""Joining clusters: none there, one of two nodes on this machine."""
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dml_core.config.pipeline import RayConfig
+from tasks.adapters.ray_cluster import RayUnreachable, connect, make_runtime_env
+from tests.references.tiny_trials import prepare_tiny
+
+ROOT = Path(__file__).parents[3]
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def test_a_cluster_that_is_not_there_is_named_with_what_to_do():
+    address = f"127.0.0.1:{free_port()}"
+    started = time.monotonic()
+    config = RayConfig(address=address, connect_timeout_seconds=0.5)
+    with (
+        pytest.raises(RayUnreachable, match=f"ray.address={address} .*ray start --head"),
+        connect(config),
+    ):
+        pytest.fail("there is nothing to join")
+    assert time.monotonic() - started < 10
+
+
+def test_a_client_connection_is_refused():
+    with (
+        pytest.raises(RayUnreachable, match=r"Got ray://somewhere:10001\. Run this command on"),
+        connect(RayConfig(address="ray://somewhere:10001")),
+    ):
+        pytest.fail("a sweep cannot be led from a client")
+
+
+def test_only_the_packages_are_shipped():
+    environment = make_runtime_env()
+    assert [Path(path).name for path in environment["py_modules"]] == ["dml_core", "tasks", "flows"]
+
+
+LOCAL = """
+import os, stat, sys
+from dml_core.config.pipeline import RayConfig
+from tasks.adapters.ray_cluster import connect, count_concurrent
+
+with connect(RayConfig(cpus_per_trial=0.5, max_concurrent=3)):
+    import ray
+    token = os.environ["RAY_AUTH_TOKEN_PATH"]
+    print(stat.filemode(os.stat(token).st_mode), count_concurrent(RayConfig(cpus_per_trial=0.5)))
+    print(count_concurrent(RayConfig(cpus_per_trial=0.5, max_concurrent=1)))
+    try:
+        count_concurrent(RayConfig(gpus_per_trial=0.5))
+    except ValueError as error:
+        print(error)
+print(ray.is_initialized())
+"""
+
+
+@pytest.mark.integration
+def test_a_local_cluster_has_a_token_of_its_owner_alone_and_ends_with_the_block():
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    run = subprocess.run(
+        [sys.executable, "-c", LOCAL], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    lines = run.stdout.splitlines()
+    cores = len(os.sched_getaffinity(0))
+    assert lines[0] == f"{stat.filemode(stat.S_IFREG | 0o600)} {2 * cores}"
+    assert lines[1] == "1"
+    assert "ray.gpus_per_trial=0.5" in lines[2]
+    assert "0 GPUs" in lines[2]
+    assert lines[3] == "False"
+    assert "oken" not in run.stderr
+
+
+DRIVER = """
+import json, sys, time
+from pathlib import Path
+from tasks.adapters.ray_cluster import connect
+from tasks.adapters.ray_sweep import run_sweep
+from tests.references.tiny_studies import tiny_pipeline, tiny_study
+
+prepared, folder, address = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+study = tiny_study(prepared, folder, '''
+question: Do trials share a GPU?
+arms: {one: {model.embedding_dim: 4}, two: {model.embedding_dim: 8}}
+seeds: [0, 1]
+''', training__device="cpu", training__epochs=12)
+pipeline = tiny_pipeline(ray__address=address, ray__gpus_per_trial=0.5, ray__cpus_per_trial=0.5)
+most = []
+
+
+def find_code():
+    import dml_core
+    return dml_core.__file__
+
+
+with connect(pipeline.ray):
+    result = run_sweep(
+        study, pipeline, folder=folder / "results/.sweeps/tiny",
+        on_update=lambda progress: most.append(progress.running),
+    )
+    import ray
+    code = ray.get(ray.remote(num_gpus=0.5)(find_code).remote())
+statuses = [record.status for record in result.repeat_records]
+print(json.dumps({"most": max(most), "statuses": statuses, "code": code}))
+"""
+
+
+class Cluster:
+    """Two nodes on this machine; the second one has a logical GPU."""
+
+    def __init__(self, folder):
+        token = folder / "token"
+        token.write_text(secrets.token_hex(32))
+        token.chmod(0o600)
+        self.environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("RAY_")},
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            # A busy machine takes its time.
+            "RAY_raylet_start_wait_time_s": "180",
+            "OMP_NUM_THREADS": "1",
+        }
+        self.processes = []
+        # Sockets lie below it, and their paths have to be short.
+        self.temporary = tempfile.mkdtemp(prefix="ray-")
+        self.port = free_port()
+
+    def start(self):
+        head = ["--head", f"--port={self.port}", "--num-cpus=1", "--num-gpus=0"]
+        text = self._start_node(
+            [*head, "--include-dashboard=false", f"--temp-dir={self.temporary}"]
+        )
+        self.address = re.search(r"--address='([\d.]+:\d+)'", text).group(1)
+        self._start_node([f"--address={self.address}", "--num-cpus=1", "--num-gpus=1"])
+        return self
+
+    def _start_node(self, arguments):
+        ray = Path(sys.executable).with_name("ray")
+        log = Path(self.environment["RAY_AUTH_TOKEN_PATH"]).with_name(f"{len(self.processes)}.log")
+        with open(log, "w") as file:
+            # Blocking, so that the node's processes are children of one that we hold.
+            command = [str(ray), "start", "--block", "--disable-usage-stats", *arguments]
+            process = subprocess.Popen(
+                command, env=self.environment, stdout=file, stderr=file, start_new_session=True
+            )
+        self.processes.append(process)
+        deadline = time.monotonic() + 240
+        while "Ray runtime started" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+        return log.read_text()
+
+    def stop(self):
+        family = []
+        for process in self.processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                node = psutil.Process(process.pid)
+                family += [node, *node.children(recursive=True)]
+        for process in reversed(family):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(family, timeout=10)
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    there = Cluster(tmp_path)
+    try:
+        yield there.start()
+    finally:
+        there.stop()
+
+
+@pytest.mark.integration
+def test_trials_of_half_a_gpu_run_two_at_a_time_on_the_node_that_has_one(cluster, tmp_path):
+    prepared = tmp_path / "prepared"
+    prepare_tiny(prepared)
+    run = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(prepared), str(tmp_path), cluster.address],
+        cwd=ROOT,
+        env=cluster.environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    said = json.loads(run.stdout.splitlines()[-1])
+    assert (said["most"], said["statuses"]) == (2, ["finished"] * 4)
+    assert "runtime_resources" in said["code"]
+    # The driver leaves a cluster that it did not start.
+    assert all(process.poll() is None for process in cluster.processes)

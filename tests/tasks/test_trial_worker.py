@@ -1,0 +1,99 @@
+import json
+import os
+
+import pytest
+
+from dml_core.studies.ledger import Ledger
+from dml_core.studies.plain_specs import spec_to_plain
+from dml_core.studies.trial_spec import TrialSpec
+from dml_core.training.in_folder import read_epochs
+from tasks.node_data import describe_data, open_once
+from tasks.trial_worker import TrialOrder, work_on_trial
+from tests.references.tiny_trials import prepare_tiny, tiny_config
+
+
+@pytest.fixture(scope="module")
+def tiny_root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("prepared")
+    prepare_tiny(root)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def same_folder_afterwards():
+    before = os.getcwd()
+    yield
+    os.chdir(before)
+
+
+def make_order(config, tmp_path, **knobs):
+    spec = TrialSpec("a-0", "study", "a", "search", 0, {}, config)
+    ledger = Ledger(tmp_path, code="", data_version=describe_data)
+    folder = ledger.open(spec)
+    order = TrialOrder(
+        spec=spec_to_plain(spec),
+        folder=str(folder),
+        working_folder=str(tmp_path),
+        data_version=knobs.pop("data_version", describe_data(config)),
+        **knobs,
+    )
+    return order, ledger, spec
+
+
+def test_a_trial_reports_its_epochs_and_leaves_a_result(tiny_root, tmp_path):
+    order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path)
+    reported = []
+    work_on_trial(order, report=reported.append)
+    assert [epoch["epoch"] for epoch in reported] == [1, 2, 3]
+    assert ledger.find(spec).status == "finished"
+    work_on_trial(order, report=lambda epoch: pytest.fail("it had ended"))
+
+
+def test_a_stopped_trial_goes_on_and_tells_its_last_epoch_again(tiny_root, tmp_path):
+    order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path)
+    with pytest.raises(SystemExit):
+        work_on_trial(order, report=lambda epoch: exit())
+    assert ledger.find(spec) is None
+    reported = []
+    work_on_trial(order, report=reported.append)
+    assert [epoch["epoch"] for epoch in reported] == [1, 2, 3]
+    assert ledger.find(spec).resumed == 1
+
+
+def test_an_exception_is_an_outcome_with_its_reason_and_traceback(tiny_root, tmp_path):
+    config = tiny_config(tiny_root, sampler__batch_size=400)
+    order, ledger, spec = make_order(config, tmp_path)
+    work_on_trial(order, report=lambda epoch: None)
+    record = ledger.find(spec)
+    assert record.status == "failed"
+    assert "Error: " in record.reason
+    assert "Traceback" in (tmp_path / "trials/a-0/failure.txt").read_text()
+
+
+def test_other_data_than_the_driver_has_are_refused(tiny_root, tmp_path):
+    order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path, data_version="abc/def")
+    work_on_trial(order, report=lambda epoch: None)
+    assert "started with, abc/def. Got " in ledger.find(spec).reason
+
+
+def test_data_that_are_not_prepared_are_an_outcome(tmp_path):
+    order, ledger, spec = make_order(tiny_config(tmp_path / "nowhere"), tmp_path)
+    work_on_trial(order, report=lambda epoch: None)
+    assert "Run: dml prepare" in ledger.find(spec).reason
+
+
+def test_data_are_opened_once_a_process(tiny_root):
+    config = tiny_config(tiny_root)
+    version = describe_data(config)
+    first = open_once(config, expected=version)
+    assert open_once(tiny_config(tiny_root, seed=3), expected=version) is first
+
+
+def test_the_ledger_reads_what_training_writes(tiny_root, tmp_path):
+    order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path)
+    work_on_trial(order, report=lambda epoch: None)
+    result = json.loads((tmp_path / "trials/a-0/result.json").read_text())
+    record = ledger.find(spec)
+    assert (record.score, record.best_epoch) == (result["best_score"], result["best_epoch"])
+    assert record.validation == result["validation"]
+    assert len(read_epochs(tmp_path / record.folder)) == 3
