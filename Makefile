@@ -10,9 +10,8 @@ PYTEST_WORKERS ?= 2
 
 .PHONY: run setup test test-fast lint format bench lock clean help
 
-run: setup ## prepare the embedded data, train one model, print its validation score
-	$(BIN)/dml prepare
-	$(BIN)/dml train
+run: setup ## answer the default study on the embedded data, and say where to look
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dml run main
 
 test: setup ## all tests, also the slow ones
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile

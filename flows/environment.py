@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def use_quiet_prefect() -> None:
-    """Points Prefect to the running server, or to a private ephemeral one; call before importing it.
+    """Points Prefect to the running server, or to a private one; call before importing it.
 
     Everything that Prefect writes stays in `.dml/` of this folder, and what the environment says
     already is left as it is.

@@ -8,7 +8,6 @@ from prefect import flow
 from dml_core.config.loading import load_trial_config
 from tasks.context import StudyRequest, load_context
 from tasks.datasets import prepare_data
-from tasks.sweeps import study_datasets
 from tasks.versioning import is_versioned
 
 
@@ -19,4 +18,4 @@ def prepare(request: StudyRequest) -> list[dict[str, Any]]:
         # The stage of dvc.yaml is the project's dataset; a study's own come with its sweep.
         config = load_trial_config(Path(request.params), list(request.overrides))
         return [prepare_data(config.data)]
-    return [prepare_data(data) for data in study_datasets(load_context(request))]
+    return [prepare_data(data) for data in load_context(request).datasets]

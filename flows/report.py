@@ -4,7 +4,7 @@ from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 
 from tasks.context import StudyRequest
-from tasks.recording import record_evaluation
+from tasks.recording import record_evaluation, record_report
 from tasks.reporting import Answer, write_report
 
 
@@ -13,6 +13,7 @@ def report(request: StudyRequest) -> Answer:
     """Writes the report of a study and returns its answer."""
     compare_url = record_evaluation(request)
     answer = write_report(request, compare_url)
+    record_report(request)
     create_markdown_artifact(
         markdown=answer.markdown,
         key=f"answer-{artifact_key(request.folder_name)}",

@@ -6,8 +6,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from dml_core.config.data import DataBase
 from dml_core.config.loading import ProjectConfig, load_project_config
-from dml_core.studies.loading import load_study
+from dml_core.data.prepared import open_development
+from dml_core.data.records import DatasetError
+from dml_core.studies.loading import check_batches, load_study
 from dml_core.studies.resolved import ResolvedStudy
 
 STUDIES_FOLDER = Path("studies")
@@ -47,6 +50,11 @@ class StudyContext:
     study: ResolvedStudy
 
     @property
+    def datasets(self) -> list[DataBase]:
+        """The dataset of each arm, every one once."""
+        return list({str(data.prepared_path): data for data in _datasets_of(self.study)}.values())
+
+    @property
     def working_folder(self) -> Path:
         """Where trials run; not versioned, so that a killed sweep goes on."""
         return self._results / ".sweeps" / self.request.folder_name
@@ -75,4 +83,21 @@ def load_context(request: StudyRequest) -> StudyContext:
     """Reads parameters and study; every problem of either is reported before anything starts."""
     project = load_project_config(Path(request.params), list(request.overrides))
     study = load_study(STUDIES_FOLDER / f"{request.study}.yaml", project, profile=request.profile)
-    return StudyContext(request, project, study)
+    context = StudyContext(request, project, study)
+    for data in context.datasets:
+        if is_prepared(data):
+            check_batches(study, num_classes=open_development(data).train.num_classes)
+    return context
+
+
+def is_prepared(config: DataBase) -> bool:
+    """Tells whether a dataset is there and was prepared with the values of the configuration."""
+    try:
+        open_development(config)
+    except DatasetError:
+        return False
+    return True
+
+
+def _datasets_of(study: ResolvedStudy) -> list[DataBase]:
+    return [study.arm_config(arm.name).data for arm in study.arms]

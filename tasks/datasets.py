@@ -4,10 +4,7 @@ from typing import Any
 
 from prefect import task
 
-from dml_core.config.data import DataBase
 from dml_core.data.prepare import prepare_dataset
-from dml_core.data.prepared import open_development
-from dml_core.data.records import DatasetError
 from dml_core.data.sources.registry import list_images
 
 
@@ -26,12 +23,3 @@ def prepare_data(config: Any) -> dict[str, Any]:
         "test_images": info.num_test_images,
         "refused": info.num_refused,
     }
-
-
-def is_prepared(config: DataBase) -> bool:
-    """Tells whether a dataset is there and was prepared with the values of the configuration."""
-    try:
-        open_development(config)
-    except DatasetError:
-        return False
-    return True

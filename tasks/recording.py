@@ -43,4 +43,21 @@ def record_evaluation(request: StudyRequest) -> str:
         checkpoint=winner / "checkpoint.pt",
     )
     get_run_logger().info("registered %s", model.uri)
-    return record.comparison.url
+    return record.comparison.describe()
+
+
+@task(retries=3, retry_delay_seconds=[5, 20, 60])
+def record_report(request: StudyRequest) -> None:
+    """Adds the answer and the figure to the study's run; running it twice is safe."""
+    from tasks.adapters.mlflow_address import open_tracking
+    from tasks.adapters.mlflow_evaluation import log_report
+    from tasks.adapters.mlflow_identity import read_sweep_facts
+
+    context = load_context(request)
+    log_report(
+        open_tracking(context.project.pipeline.mlflow, project=Path()),
+        context.study,
+        read_sweep_facts(context.study, project=Path()),
+        answer=context.report_folder / "answer.json",
+        figures=[context.report_folder / "figure.png"],
+    )

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from prefect import task
 
-from dml_core.config.data import DataBase
-from tasks.context import StudyContext, StudyRequest, load_context
+from tasks.context import StudyRequest, load_context
 
 
 @task
@@ -40,12 +39,3 @@ def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
     finally:
         recorder.close()
     return context.sweep_folder
-
-
-def study_datasets(context: StudyContext) -> list[DataBase]:
-    """Returns the dataset of each arm, every one once."""
-    found: dict[str, DataBase] = {}
-    for arm in context.study.arms:
-        data = context.study.arm_config(arm.name).data
-        found.setdefault(str(data.prepared_path), data)
-    return list(found.values())

@@ -61,6 +61,7 @@ def silence_mlflow() -> None:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
 
 
 def choose_tracking_uri(

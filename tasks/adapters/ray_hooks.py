@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
+from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
@@ -100,6 +101,16 @@ class LedCallback(_OnDriver, Callback):
         reason = f"its worker died, and sweep.max_restarts={self._max_restarts} did not help.{last}"
         with self._conductor.kept_errors():
             self._conductor.end(_spec_of(trial), error=reason)
+
+
+class SilentProgress(_OnDriver, TrialProgressCallback):
+    """Takes the place of Tune's own, which prints a line for a trial without epochs."""
+
+    def log_result(self, *_: Any, **__: Any) -> None:
+        """Prints nothing."""
+
+    def _print(self, msg: str) -> None:
+        """Prints nothing."""
 
 
 class LedStopper(_OnDriver, Stopper):

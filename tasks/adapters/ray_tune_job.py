@@ -16,6 +16,7 @@ from tasks.adapters.ray_hooks import (
     LedSearcher,
     LedStopper,
     MakeOrder,
+    SilentProgress,
 )
 from tasks.adapters.ray_trainable import order_from_config, run_tune_trial
 from tasks.sweep_conductor import Conductor
@@ -52,7 +53,10 @@ def run_tune_job(
             name=name,
             storage_path=str(folder.resolve()),
             failure_config=tune.FailureConfig(max_failures=sweep.max_restarts),
-            callbacks=[LedCallback(conductor, max_restarts=sweep.max_restarts)],
+            callbacks=[
+                LedCallback(conductor, max_restarts=sweep.max_restarts),
+                SilentProgress(),
+            ],
             stop=LedStopper(conductor),
             verbose=0,
         ),

@@ -1,5 +1,6 @@
 """Draws a study's figure: one metric over its arms, with intervals."""
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ def draw_figure(points: Sequence[Point], figure: Figure, *, title: str, target: 
         _draw_bars(axes, points)
     axes.set_xlabel(figure.x)
     axes.set_ylabel(f"{figure.y} (mean and 95 % interval)")
-    axes.set_title(title, loc="left", fontsize=10)
+    axes.set_title(textwrap.fill(title, int(width * 12)), loc="left", fontsize=10)
     axes.grid(axis="y", alpha=0.3)
     target.parent.mkdir(parents=True, exist_ok=True)
     canvas.savefig(target)

@@ -1,0 +1,157 @@
+"""The whole pipeline as a user runs it: real Ray, Prefect, MLflow and DVC in its own project."""
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dml_core.config.loading import load_params, unflatten
+from tests.references.dvc_projects import make_project
+
+BIN = Path(sys.executable).parent
+ROOT = Path(__file__).parents[2]
+TINY = {
+    "data.max_classes": 24,
+    "data.images_per_class": 8,
+    "sampler.batch_size": 16,
+    "sampler.class_ratio": None,
+    "sampler.samples_per_class": 4,
+    "model.width": 4,
+    "training.epochs": 2,
+    "evaluation.clustering": False,
+}
+STUDY = """
+question: Which of two losses?
+arms:
+  anchor: {loss.name: proxy_anchor}
+  triplet: {scientific: {loss.name: triplet}, nuisance: {loss.margin: {uniform: [0.05, 0.3]}}}
+nuisance: {optimizer.learning_rate: {log_uniform: [0.001, 0.01]}}
+trials_per_arm: 2
+seeds: [0, 1]
+figure: {kind: bar, x: arm, y: test.recall_at_1}
+"""
+
+
+def run(folder, *command, timeout=400):
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+    }
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout,
+        check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A project with one tiny study that was answered by `dml run`."""
+    folder = make_project(tmp_path_factory.mktemp("project"), studies=("tiny",))
+    shutil.rmtree(folder / ".bin")
+    for package in ("dml_core", "tasks", "flows"):
+        shutil.rmtree(folder / package, ignore_errors=True)
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+    params = {**load_params(folder / "params.yaml"), **TINY}
+    (folder / "params.yaml").write_text(json.dumps(unflatten(params)))
+    (folder / "studies" / "tiny.yaml").write_text(STUDY)
+    done = run(folder, "dml", "run", "tiny")
+    assert done.returncode == 0, done.stderr[-3000:]
+    folder.joinpath("answer.txt").write_text(done.stdout)
+    return folder
+
+
+@pytest.mark.integration
+def test_run_answers_the_question(project):
+    printed = (project / "answer.txt").read_text()
+    assert "Which of two losses?" in printed
+    assert "anchor: recall_at_1" in printed
+    assert "triplet: recall_at_1" in printed
+    assert "compare-runs" in printed
+    page = (project / "reports" / "tiny" / "index.html").read_text()
+    assert "Which of two losses?" in page
+    assert "data:image/png;base64," in page
+
+
+@pytest.mark.integration
+def test_every_arm_had_the_same_budget(project):
+    trials = pd.read_parquet(project / "results" / "tiny" / "sweep" / "trials.parquet")
+    counts = trials[trials["stage"] == "search"].groupby("arm").size()
+    assert counts.to_dict() == {"anchor": 2, "triplet": 2}
+    scores = json.loads((project / "results/tiny/evaluate/scores.json").read_text())["scores"]
+    assert {arm: sorted(seeds) for arm, seeds in scores.items()} == {
+        "anchor": ["0", "1"],
+        "triplet": ["0", "1"],
+    }
+
+
+@pytest.mark.integration
+def test_every_trial_is_in_mlflow_and_none_is_left_running(project):
+    with sqlite3.connect(project / "mlflow.db") as database:
+        statuses = database.execute("select status, count(*) from runs group by status").fetchall()
+        models = database.execute("select name from registered_models").fetchall()
+    assert [status for status, _ in statuses] == ["FINISHED"]
+    assert models == [("dml-tiny",)]
+
+
+@pytest.mark.integration
+def test_afterwards_neither_door_has_anything_to_do(project):
+    repro = run(project, "dvc", "repro")
+    assert repro.returncode == 0, repro.stderr
+    assert "Data and pipelines are up to date" in repro.stdout
+    before = (project / "dvc.lock").read_text()
+    again = run(project, "dml", "run", "tiny")
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert "search:" not in again.stderr
+    assert (project / "dvc.lock").read_text() == before
+
+
+@pytest.mark.integration
+def test_the_sweep_cannot_read_the_test_images(project, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(project, folder, symlinks=True)
+    # A sweep from nothing, in a project that has no test images at all.
+    shutil.rmtree(folder / "results")
+    shutil.rmtree(folder / "data" / "prepared" / "glyphs" / "test")
+    done = run(folder, "dml", "stage", "sweep", "tiny")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (folder / "results" / "tiny" / "sweep" / "trials.parquet").exists()
+    refused = run(folder, "dml", "stage", "evaluate", "tiny")
+    assert refused.returncode != 0
+    assert "test/images.bin" in refused.stderr
+
+
+@pytest.mark.integration
+def test_plan_lists_trials_and_cost_without_running(project):
+    done = run(project, "dml", "plan", "tiny")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "anchor-0" in done.stdout
+    assert "4 search and 4 repeat trials" in done.stdout
+    assert "stale stages: none" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("trials_per_arm: 2", "trials_per_arms: 2"),
+        ("seeds: [0, 1]", "seeds: [0, 0]"),
+        ("{uniform: [0.05, 0.3]}", "{uniform: [0.3, 0.05]}"),
+        ("y: test.recall_at_1", "y: test.recall_at_3"),
+    ],
+)
+def test_mistakes_in_a_study_are_found_before_anything_runs(tmp_path, change, message):
+    (tmp_path / "params.yaml").write_text("seed: 0\n")
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies" / "tiny.yaml").write_text(STUDY.replace(change, message))
+    for command in (["check"], ["run", "tiny"]):
+        done = run(tmp_path, "dml", *command)
+        assert done.returncode == 2
+        assert "studies/tiny.yaml" in done.stderr
+        assert "Traceback" not in done.stderr
