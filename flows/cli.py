@@ -10,27 +10,19 @@ from typing import Annotated
 import typer
 
 from flows.cli_data import data_app
+from flows.cli_options import DEFAULT_PARAMS, ParamsOption, SetOption
 from flows.cli_servers import commands as server_commands
 from flows.cli_studies import commands as study_commands
 
 app = typer.Typer(
     name="dml",
-    help="Ablations for deep metric learning: prepare data, train, evaluate.",
+    help="Ablations for deep metric learning: ask a question, get an answer with intervals.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="Examples: dml prepare; dml train --set loss.name=triplet; dml losses",
+    epilog="Examples: dml run main; dml train --set loss.name=triplet; dml up",
 )
-
-ParamsOption = Annotated[
-    Path, typer.Option("--params", help="The YAML file with the parameters.", metavar="FILE")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Change a parameter: --set loss.alpha=16. May be repeated."),
-]
-DEFAULT_PARAMS = Path("params.yaml")
 
 
 @app.command()

@@ -3,24 +3,13 @@
 As in flows/cli.py, what a command needs is imported when it is called.
 """
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-commands = typer.Typer()
+from flows.cli_options import DEFAULT_PARAMS, ParamsOption, ProfileOption, SetOption
 
-ParamsOption = Annotated[
-    Path, typer.Option("--params", help="The YAML file with the parameters.", metavar="FILE")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Change a parameter: --set loss.alpha=16. May be repeated."),
-]
-ProfileOption = Annotated[
-    str | None, typer.Option(help="Another size of the study, such as smoke.")
-]
-DEFAULT_PARAMS = Path("params.yaml")
+commands = typer.Typer()
 
 
 @commands.command()

@@ -2,6 +2,19 @@
 
 import os
 from pathlib import Path
+from urllib.parse import urlsplit
+
+_QUIET = {
+    "PREFECT_LOGGING_LEVEL": "WARNING",
+    # A first start makes its database, which takes 20 s here and longer on a busy machine.
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DVC_NO_ANALYTICS": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+_HEALTH_TIMEOUT_SECONDS = 10.0
 
 
 def use_quiet_prefect() -> None:
@@ -9,20 +22,28 @@ def use_quiet_prefect() -> None:
 
     Everything that Prefect writes stays in `.dml/` of this folder, and what the environment says
     already is left as it is.
+
+    Raises:
+        ValueError: when PREFECT_API_URL names a server that does not answer.
     """
     from flows.servers.registry import use_running_servers
 
     use_running_servers()
-    defaults = {
-        "PREFECT_HOME": str(Path(".dml/prefect").absolute()),
-        "PREFECT_LOGGING_LEVEL": "WARNING",
-        # A first start makes its database, which takes 20 s here and longer on a busy machine.
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
-        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        "DO_NOT_TRACK": "1",
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "DVC_NO_ANALYTICS": "1",
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
-    for key, value in defaults.items():
+    for key, value in {"PREFECT_HOME": str(Path(".dml/prefect").absolute()), **_QUIET}.items():
         os.environ.setdefault(key, value)
+    if address := os.environ.get("PREFECT_API_URL"):
+        _check_server_answers(address)
+
+
+def _check_server_answers(address: str) -> None:
+    """Asks the server itself: Prefect's client would retry for minutes before it gives up."""
+    from flows.servers.health import fetch_status
+
+    health = f"{address.rstrip('/')}/health"
+    if fetch_status(health, timeout_seconds=_HEALTH_TIMEOUT_SECONDS) != 200:
+        parts = urlsplit(address)
+        shown = f"{parts.scheme}://{parts.hostname}:{parts.port}{parts.path}"
+        raise ValueError(
+            f"the Prefect server that PREFECT_API_URL names does not answer: {shown}. "
+            "Start one with `dml up`, or unset PREFECT_API_URL to run without a server."
+        )

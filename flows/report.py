@@ -15,7 +15,10 @@ def report(request: StudyRequest) -> Answer:
     answer = write_report(request, compare_url)
     record_report(request)
     create_markdown_artifact(
-        markdown=answer.markdown,
+        markdown=(
+            f"# {answer.question}\n\n{answer.markdown}\n"
+            f"- report: `{answer.report}`\n- compare in MLflow: {answer.compare_url}\n"
+        ),
         key=f"answer-{artifact_key(request.folder_name)}",
         description=answer.question,
     )

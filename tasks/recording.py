@@ -9,7 +9,7 @@ from tasks.context import StudyRequest, load_context
 from tasks.evaluating import GRID_FILE, best_winner
 
 
-@task(retries=3, retry_delay_seconds=[5, 20, 60])
+@task(retries=3, retry_delay_seconds=[5, 20, 60], timeout_seconds=900)
 def record_evaluation(request: StudyRequest) -> str:
     """Logs test scores, the retrieval picture and the best model; returns the compare page.
 
@@ -46,7 +46,7 @@ def record_evaluation(request: StudyRequest) -> str:
     return record.comparison.describe()
 
 
-@task(retries=3, retry_delay_seconds=[5, 20, 60])
+@task(retries=3, retry_delay_seconds=[5, 20, 60], timeout_seconds=900)
 def record_report(request: StudyRequest) -> None:
     """Adds the answer and the figure to the study's run; running it twice is safe."""
     from tasks.adapters.mlflow_address import open_tracking
