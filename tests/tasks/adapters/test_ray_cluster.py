@@ -102,9 +102,15 @@ study = tiny_study(prepared, folder, '''
 question: Do trials share a GPU?
 arms: {one: {model.embedding_dim: 4}, two: {model.embedding_dim: 8}}
 seeds: [0, 1]
-''', training__device="cpu", training__epochs=12)
+''', training__device="cpu", training__epochs=60)
 pipeline = tiny_pipeline(ray__address=address, ray__gpus_per_trial=0.5, ray__cpus_per_trial=0.5)
-most = []
+most = [0]
+
+
+def wait_for_company(*_):
+    # The second worker may start long after the first: a trial has to last until it is there.
+    if max(most) < 2:
+        time.sleep(0.5)
 
 
 def find_code():
@@ -117,6 +123,7 @@ with connect(pipeline.ray):
     result = run_sweep(
         study, pipeline, folder=folder / "results/.sweeps/tiny",
         on_update=lambda progress: most.append(progress.running),
+        on_epoch=wait_for_company,
     )
     import ray
     code = ray.get(ray.remote(num_gpus=0.5)(find_code).remote())
