@@ -8,12 +8,12 @@ BIN := $(VENV)/bin
 UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 PYTEST_WORKERS ?= 2
 
-.PHONY: run setup test test-fast lint format bench lock clean help
+.PHONY: run setup browser test test-fast lint format bench lock clean help
 
 run: setup ## answer the default study on the embedded data, and say where to look
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dml run main
 
-test: setup ## all tests, also the slow ones
+test: setup browser ## all tests, also the slow ones
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile
 
 test-fast: setup ## tests that need no servers and train nothing for long
@@ -27,6 +27,20 @@ lint: setup ## ruff and mypy
 format: setup ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The tests of the pages need a browser, and Playwright's own cannot be fetched everywhere.
+browser: ## Debian's Chromium, where there is none and it can be installed
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	  if command -v $$name >/dev/null; then exit 0; fi; \
+	done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing chromium for the tests of the pages"; \
+	  (apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes \
+	    --no-install-recommends chromium fonts-dejavu-core) >/dev/null 2>&1 \
+	  || echo "chromium could not be installed: the tests of the pages will fail"; \
+	else \
+	  echo "no chromium here, and only root may install it: apt-get install chromium"; \
+	fi
 
 bench: setup ## speed and memory against peers, as ratios of one run
 	$(BIN)/python -m benchmarks

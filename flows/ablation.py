@@ -9,11 +9,15 @@ from flows.evaluate import evaluate
 from flows.prepare import prepare
 from flows.report import report
 from flows.sweep import sweep
+from tasks.artifacts import show_run
 from tasks.context import StudyRequest, load_context
 from tasks.reporting import Answer, read_answer
+from tasks.stages import hold_stage
 from tasks.versioning import commit_stage, is_stale
 
 
+# No time-out here or on a stage: a study takes minutes or days. sweep.timeout_seconds limits the
+# sweep, which stops so that it can go on later.
 @flow(name="ablation")
 def ablation(
     studies: list[str],
@@ -30,18 +34,34 @@ def ablation(
     ]
     for request in requests:
         load_context(request)  # every problem of every study is found before any of them starts
-    return [_answer(request, show=show, force=force) for request in requests]
+    ran = [_run_stale_stages(request, show=show, force=force) for request in requests]
+    answers = [read_answer(load_context(request)) for request in requests]
+    if answers:
+        show_run(requests, answers, ran)
+    return answers
 
 
-def _answer(request: StudyRequest, *, show: str, force: bool) -> Answer:
+def _run_stale_stages(request: StudyRequest, *, show: str, force: bool) -> list[str]:
+    """Runs the stages of a study that are stale, in order, and returns their names."""
     stages: dict[str, Callable[[], Any]] = {
         "prepare": lambda: prepare(request),
         "sweep": lambda: sweep(request, show),
         "evaluate": lambda: evaluate(request),
         "report": lambda: report(request),
     }
-    for stage, run in stages.items():
-        if force or is_stale(stage, request):
+    return [
+        stage
+        for stage, run in stages.items()
+        if _run_if_stale(stage, run, request, is_forced=force)
+    ]
+
+
+def _run_if_stale(
+    stage: str, run: Callable[[], Any], request: StudyRequest, *, is_forced: bool
+) -> bool:
+    with hold_stage(stage, request):
+        must_run = is_forced or is_stale(stage, request)
+        if must_run:
             run()
             commit_stage(stage, request)
-    return read_answer(load_context(request))
+        return must_run

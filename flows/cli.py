@@ -13,6 +13,7 @@ from flows.cli_data import data_app
 from flows.cli_options import DEFAULT_PARAMS, ParamsOption, SetOption
 from flows.cli_servers import commands as server_commands
 from flows.cli_studies import commands as study_commands
+from flows.interrupts import stopped_by_signals
 
 app = typer.Typer(
     name="dml",
@@ -99,10 +100,8 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("dml_core").setLevel(logging.INFO)
     try:
-        app()
+        with stopped_by_signals():
+            app()
     except (ValueError, FileNotFoundError) as error:
         typer.echo(f"dml: {error}", err=True)
         raise SystemExit(2) from error
-    except KeyboardInterrupt:
-        typer.echo("dml: interrupted. The same command goes on where it stopped.", err=True)
-        raise SystemExit(130) from None

@@ -40,15 +40,31 @@ def run(
 
 @commands.command()
 def plan(
-    study: Annotated[str, typer.Argument(help="Name of a study.")],
+    studies: Annotated[list[str] | None, typer.Argument(help="Names of studies.")] = None,
     params: ParamsOption = DEFAULT_PARAMS,
     set_: SetOption = None,
     profile: ProfileOption = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every study, a line each.")] = False,
+    images_per_second: Annotated[
+        float | None,
+        typer.Option(help="Training speed of the GPU, in the place of what is assumed.", min=0.01),
+    ] = None,
 ) -> None:
-    """List the trials of a study, what they would cost here, and what is stale; run nothing."""
+    """List the trials of studies, what they would cost, and what is stale; run nothing.
+
+    Where the data are prepared, the cost is measured on this machine. Where they are not, it is
+    computed in GPU hours from published numbers.
+    """
     from flows.commands.plan import run_plan
 
-    run_plan(study, params, set_ or [], profile=profile)
+    run_plan(
+        studies or [],
+        params,
+        set_ or [],
+        profile=profile,
+        every=all_,
+        images_per_second=images_per_second,
+    )
 
 
 @commands.command(name="studies")

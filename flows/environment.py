@@ -1,8 +1,11 @@
 """Sets up Prefect for a command: quiet, in this folder, on the server that is up, or on none."""
 
 import os
+import signal
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from tasks.guardian import guarded_folder
 
 _QUIET = {
     "PREFECT_LOGGING_LEVEL": "WARNING",
@@ -34,6 +37,23 @@ def use_quiet_prefect() -> None:
         os.environ.setdefault(key, value)
     if address := os.environ.get("PREFECT_API_URL"):
         _check_server_answers(address)
+    else:
+        _start_private_server()
+
+
+def _start_private_server() -> None:
+    """Starts Prefect's server of this command, as Prefect would do itself a moment later."""
+    # It would outlive a killed command.
+    guarded_folder()
+    from prefect.server.api.server import SubprocessASGIServer
+
+    # A terminal sends Ctrl-C to it as well, and without it the command could not end: Prefect
+    # asks it for a minute to take note of that. Children inherit which signals are held back.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        SubprocessASGIServer().start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _check_server_answers(address: str) -> None:

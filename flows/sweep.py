@@ -4,15 +4,21 @@ from pathlib import Path
 
 from prefect import flow
 
+from tasks.artifacts import show_sweep
 from tasks.context import StudyRequest, is_prepared, load_context
 from tasks.datasets import prepare_data
+from tasks.stage_seconds import timed_stage
 from tasks.sweeps import sweep_study
 
 
 @flow(name="sweep")
 def sweep(request: StudyRequest, show: str = "auto") -> Path:
     """Runs every trial of a study that is not done yet."""
-    for data in load_context(request).datasets:
+    context = load_context(request)
+    for data in context.datasets:
         if not is_prepared(data):
             prepare_data(data)
-    return sweep_study(request, show)
+    with timed_stage(context, "sweep"):
+        folder = sweep_study(request, show)
+    show_sweep(request, folder)
+    return folder

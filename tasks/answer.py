@@ -1,17 +1,26 @@
 """A study's answer: what is printed, recorded and shown."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from dml_core.statistics.summary import ArmSummary, summarize
 from dml_core.statistics.table import render_markdown
+from dml_core.studies.answer_metric import answer_metric
+from dml_core.studies.claim_judging import Judgement
+from dml_core.studies.metric_names import is_higher_better
+from dml_core.studies.metric_units import unit_of
+from dml_core.studies.observations import Observations
 from dml_core.studies.resolved import ResolvedStudy
-from dml_core.studies.scores_file import StudyScores
 
 FILE_NAME = "answer.json"
+
+COST_RESOLUTION = 0.02
+"""The difference in cost that one would like to tell, as a share of the baseline's."""
 
 
 class Answer(BaseModel):
@@ -22,15 +31,18 @@ class Answer(BaseModel):
     study: str
     question: str
     metric: str
-    """The metric that the verdicts go by."""
+    """The metric that the verdicts go by, such as `test.recall_at_1`."""
     verdicts: list[str]
     """One line an arm."""
+    claims: list[dict[str, str]] = []
+    """For each claim of the source its `text`, the `verdict` (supported, contradicted, cannot
+    tell) and an `explanation` with the numbers."""
     markdown: str
     """The table with intervals and differences."""
     budget: dict[str, dict[str, Any]]
     """By arm: trials spent, pruned, diverged, collapsed, failed, keys at a bound."""
     best_arm: str
-    """The arm with the highest mean; not necessarily better than the others."""
+    """The arm with the best mean; not necessarily better than the others."""
     report: str = ""
     """The page."""
     compare_url: str = ""
@@ -41,42 +53,50 @@ class Answer(BaseModel):
         """The verdicts, one a line."""
         return "\n".join(self.verdicts)
 
+    @property
+    def claims_text(self) -> str:
+        """Each claim, and below it what the numbers say to it."""
+        return "\n".join(f"{each['text']}\n  {each['explanation']}" for each in self.claims)
 
-def answer_metric(study: ResolvedStudy) -> str:
-    """Returns the test metric that a study's figure shows, without its `test.`."""
-    return study.definition.figure.y.partition(".")[2]
 
-
-def summarize_scores(study: ResolvedStudy, scores: StudyScores) -> list[ArmSummary]:
+def summarize_scores(study: ResolvedStudy, observations: Observations) -> list[ArmSummary]:
     """Returns the summary of each arm by the study's metric, arms without scores included."""
     metric = answer_metric(study)
-    by_arm = scores.of_metric(metric)
-    is_distance = metric.startswith("mean_label_distance")
+    by_arm, unit = observations.scalars(metric), unit_of(metric)
+    resolution = 0.005
+    if metric.startswith("cost.") and study.baseline in by_arm:
+        resolution = COST_RESOLUTION * fmean(by_arm[study.baseline].values())
     return summarize(
         {arm.name: by_arm.get(arm.name, {}) for arm in study.arms},
         baseline=study.baseline,
         references=study.references,
-        higher_is_better=not is_distance,
-        is_share=not is_distance,
+        resolution=resolution,
+        resolution_text=f"{unit.factor * resolution:.3g}{unit.difference_name}",
+        higher_is_better=is_higher_better(metric),
+        is_share=unit.is_share,
     )
 
 
 def make_answer(
-    study: ResolvedStudy, summaries: list[ArmSummary], budget: dict[str, dict[str, Any]]
+    study: ResolvedStudy,
+    summaries: list[ArmSummary],
+    budget: dict[str, dict[str, Any]],
+    judgements: Sequence[Judgement] = (),
 ) -> Answer:
-    """Puts the summaries into words."""
+    """Puts the summaries and the judgements of the claims into words."""
     metric = answer_metric(study)
-    is_share = not metric.startswith("mean_label_distance")
-    scored = [summary for summary in summaries if summary.mean is not None]
-    best = max(scored, key=lambda summary: summary.mean or 0.0) if scored else None
     return Answer(
         study=study.name,
         question=study.definition.question,
         metric=metric,
-        verdicts=[_say(summary, metric, is_share=is_share) for summary in summaries],
-        markdown=render_markdown(summaries, metric=f"test.{metric}", is_share=is_share),
+        verdicts=[_say(summary, metric) for summary in summaries],
+        claims=[
+            {"text": each.text, "verdict": each.verdict, "explanation": each.explanation}
+            for each in judgements
+        ],
+        markdown=render_markdown(summaries, metric=metric, is_share=unit_of(metric).is_share),
         budget=budget,
-        best_arm=best.arm if best else "",
+        best_arm=_find_best(summaries, higher_is_better=is_higher_better(metric)),
     )
 
 
@@ -85,12 +105,20 @@ def read_answer_file(folder: Path) -> Answer:
     return Answer.model_validate(json.loads((folder / FILE_NAME).read_text(encoding="utf-8")))
 
 
-def _say(summary: ArmSummary, metric: str, *, is_share: bool) -> str:
+def _find_best(summaries: Sequence[ArmSummary], *, higher_is_better: bool) -> str:
+    means = {summary.arm: summary.mean for summary in summaries if summary.mean is not None}
+    if not means:
+        return ""
+    choose = max if higher_is_better else min
+    return choose(means, key=lambda arm: means[arm])
+
+
+def _say(summary: ArmSummary, metric: str) -> str:
     if summary.mean is None:
         return f"{summary.arm}: no score. {summary.text}"
-    factor, unit = (100, " %") if is_share else (1, "")
-    spread = ""
+    unit, spread = unit_of(metric), ""
     if summary.interval is not None:
-        low, high = (f"{factor * bound:.1f}" for bound in summary.interval)
+        low, high = (unit.show(bound) for bound in summary.interval)
         spread = f" ({low} to {high})"
-    return f"{summary.arm}: {metric} {factor * summary.mean:.1f}{unit}{spread}, {summary.text}"
+    value = f"{unit.show(summary.mean)}{unit.name}{spread}"
+    return f"{summary.arm}: {metric.removeprefix('test.')} {value}, {summary.text}"

@@ -10,7 +10,8 @@ from dml_core.config.data import DataBase
 from dml_core.config.loading import ProjectConfig, load_project_config
 from dml_core.data.prepared import open_development
 from dml_core.data.records import DatasetError
-from dml_core.studies.loading import check_batches, load_study
+from dml_core.studies.arm_checks import TrainingSize
+from dml_core.studies.loading import check_batches, is_file_itself, load_study
 from dml_core.studies.resolved import ResolvedStudy
 
 STUDIES_FOLDER = Path("studies")
@@ -34,7 +35,8 @@ class StudyRequest(BaseModel):
     def folder_name(self) -> str:
         """Name of the study's folders; each profile and each change by hand has its own."""
         parts = [self.study]
-        if self.profile:
+        # The file's own size lies where it lies without a name.
+        if self.profile and not is_file_itself(self.profile):
             parts.append(self.profile)
         if self.overrides:
             parts.append(hashlib.sha256("\n".join(self.overrides).encode()).hexdigest()[:8])
@@ -86,7 +88,8 @@ def load_context(request: StudyRequest) -> StudyContext:
     context = StudyContext(request, project, study)
     for data in context.datasets:
         if is_prepared(data):
-            check_batches(study, num_classes=open_development(data).train.num_classes)
+            train = open_development(data).train
+            check_batches(study, TrainingSize(train.num_classes, len(train)))
     return context
 
 

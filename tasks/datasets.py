@@ -6,9 +6,11 @@ from prefect import task
 
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.sources.registry import list_images
+from tasks.retrying import is_momentary
 
 
-@task(retries=2, retry_delay_seconds=[2, 10])
+# No time-out: the time depends on the data, and a stopped preparation has to begin anew.
+@task(retries=2, retry_delay_seconds=[2, 10], retry_condition_fn=is_momentary)
 def prepare_data(config: Any) -> dict[str, Any]:
     """Packs one dataset; running it twice is safe, equal input is left as it is.
 

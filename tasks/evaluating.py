@@ -1,7 +1,7 @@
 """Judges a study's winners on the test classes: the one reader of the test split."""
 
-import json
 from pathlib import Path
+from statistics import fmean
 
 from prefect import task
 
@@ -14,16 +14,31 @@ from dml_core.evaluation.retrieval_grid import (
     find_examples,
     save_retrieval_grid,
 )
+from dml_core.measures.embedding_files import write_embeddings
+from dml_core.measures.embedding_map import make_embedding_map, write_embedding_map
+from dml_core.measures.of_study import measure_study
+from dml_core.measures.winner_folders import WinnerFolder, list_winners
+from dml_core.studies.epoch_scores import selected_score
 from dml_core.studies.scores_file import StudyScores, collect_scores, write_scores
 from dml_core.training.checkpoint import load_checkpoint
+from dml_core.training.in_folder import read_epochs
 from tasks.context import StudyContext, StudyRequest, load_context
+from tasks.retrying import is_momentary
 
 GRID_FILE = "retrieval.png"
+MAP_FILE = "embedding_map.csv"
+FEW_IMAGES = 10_000
+"""Images of all evaluations together that one process embeds as fast as others start."""
 
 
-@task
+# No time-out: the time depends on the images and winners, and ending it would leave processes.
+@task(retries=2, retry_delay_seconds=[2, 10], retry_condition_fn=is_momentary)
 def evaluate_study(request: StudyRequest) -> Path:
-    """Writes scores.json and a picture of what the best model finds; running it twice is safe."""
+    """Writes what the test classes say of a study's winners; running it twice is safe.
+
+    scores.json; of the best model what it finds (retrieval.png), its embeddings, an index and a
+    map of them; and measures.json where the study asks for measures.
+    """
     context = load_context(request)
     winners = context.sweep_folder / "winners"
     if not winners.is_dir():
@@ -31,29 +46,51 @@ def evaluate_study(request: StudyRequest) -> Path:
             f"{winners} does not exist: study {request.study} has no winners yet. "
             f"Run: dml run {request.study}"
         )
-    results = evaluate_winners(winners, workers=count_cores())
+    results = evaluate_winners(winners, workers=_count_workers(list_winners(winners)))
     scores = collect_scores(context.study.name, context.study.digest, results)
-    _draw_examples(best_winner(context, scores), context.evaluate_folder / GRID_FILE)
+    _show_model(best_winner(context, scores), context.evaluate_folder)
+    measure_study(context.study.definition.measures, winners, context.evaluate_folder)
     return write_scores(scores, context.evaluate_folder)
+
+
+def _count_workers(winners: list[WinnerFolder]) -> int:
+    """Returns every core, or one where starting processes would take longer than the work."""
+    if not winners:
+        return 1
+    images, _ = open_test(winners[0].load().config.data)
+    return count_cores() if len(winners) * len(images) >= FEW_IMAGES else 1
 
 
 def best_winner(context: StudyContext, scores: StudyScores) -> Path:
     """Returns the folder of the model to ship: the arm best on validation, its first seed.
 
-    It is chosen on validation like everything else; the test classes only judge it.
+    It is chosen on validation like everything else; the test classes only judge it. The mean over
+    the seeds counts, which there is also for arms without anything to tune.
     """
-    text = (context.sweep_folder / "winners.json").read_text(encoding="utf-8")
-    validation = {arm: winner.get("score") or 0.0 for arm, winner in json.loads(text).items()}
-    arm = max(sorted(scores.scores), key=lambda name: validation.get(name, 0.0))
+    validation: dict[str, list[float]] = {arm: [] for arm in sorted(scores.scores)}
+    folders = list_winners(context.sweep_folder / "winners")
+    for winner in folders:
+        score = _validation_score(winner)
+        if winner.arm in validation and score is not None:
+            validation[winner.arm].append(score)
+    means = {arm: fmean(found) if found else 0.0 for arm, found in validation.items()}
+    arm = max(means, key=lambda name: means[name])
     return context.sweep_folder / "winners" / f"{arm}-seed{min(scores.scores[arm])}"
 
 
-def _draw_examples(winner: Path, target: Path) -> None:
+def _validation_score(winner: WinnerFolder) -> float | None:
+    return selected_score(read_epochs(winner.path), winner.load().config)
+
+
+def _show_model(winner: Path, folder: Path) -> None:
+    """Embeds the test images once and writes all that shows what the model makes of them."""
     checkpoint = load_checkpoint(winner / "checkpoint.pt")
-    images, _ = open_test(checkpoint.config.data)
-    found = find_examples(
-        embed_with_checkpoint(checkpoint, images),
-        images,
-        metric=checkpoint.config.retrieval_metric,
-    )
-    save_retrieval_grid(draw_retrieval_grid(images, found, title=winner.name), target)
+    images, info = open_test(checkpoint.config.data)
+    embeddings = embed_with_checkpoint(checkpoint, images, content_hash=info.content_hash)
+    metric = checkpoint.config.retrieval_metric
+    found = find_examples(embeddings, images, metric=metric)
+    grid = draw_retrieval_grid(images, found, title=winner.name)
+    save_retrieval_grid(grid, folder / GRID_FILE)
+    write_embeddings(embeddings, folder, metric=metric)
+    drawn = make_embedding_map(embeddings, images, metric=metric)
+    write_embedding_map(drawn, images, folder / MAP_FILE)

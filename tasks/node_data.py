@@ -63,6 +63,9 @@ def provide_data(config: TrialConfig, source: DataSource, *, expected: str) -> T
         config: the trial's.
         source: from `remember_sources`.
         expected: what `describe_data` says on the driver.
+
+    Raises:
+        ValueError: when dvc.lock names other data than the driver has.
     """
     if not source or (expected and describe_data(config) == expected):
         return config
@@ -73,7 +76,14 @@ def provide_data(config: TrialConfig, source: DataSource, *, expected: str) -> T
     located = PreparedSource(plain["name"], plain["md5"], Remote(**plain["remote"]))
     folder = fetch_prepared(located, cache_root=Path(source["cache_root"]))
     data = config.data.model_copy(update={"prepared_root": str(folder.parent)})
-    return config.model_copy(update={"data": data})
+    fetched = config.model_copy(update={"data": data})
+    if expected and (found := describe_data(fetched)) != expected:
+        raise ValueError(
+            f"dataset {located.name!r} in dvc.lock, version {located.md5}, must be the data that "
+            f"the sweep was started with, {expected}. Got {found}: they were prepared anew since. "
+            "On the driver, run: dvc commit prepare, then: dml data push"
+        )
+    return fetched
 
 
 def open_once(config: TrialConfig, *, expected: str) -> DevelopmentData:

@@ -48,7 +48,7 @@ def record_evaluation(request: StudyRequest) -> str:
 
 @task(retries=3, retry_delay_seconds=[5, 20, 60], timeout_seconds=900)
 def record_report(request: StudyRequest) -> None:
-    """Adds the answer and the figure to the study's run; running it twice is safe."""
+    """Adds the answer and the figures to the study's run; running it twice is safe."""
     from tasks.adapters.mlflow_address import open_tracking
     from tasks.adapters.mlflow_evaluation import log_report
     from tasks.adapters.mlflow_identity import read_sweep_facts
@@ -59,5 +59,9 @@ def record_report(request: StudyRequest) -> None:
         context.study,
         read_sweep_facts(context.study, project=Path()),
         answer=context.report_folder / "answer.json",
-        figures=[context.report_folder / "figure.png"],
+        figures=sorted(
+            path
+            for path in (context.report_folder / "figures").iterdir()
+            if path.suffix in (".png", ".svg")
+        ),
     )

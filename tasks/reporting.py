@@ -1,7 +1,8 @@
-"""Writes a study's report and records its evaluation."""
+"""Writes a study's report: its answer, figures, tables and page."""
 
 import csv
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,36 +10,46 @@ from prefect import task
 
 from dml_core.data.atomic_folder import replaced_folder
 from dml_core.statistics.summary import ArmSummary
-from dml_core.studies.scores_file import StudyScores, read_scores
-from tasks.answer import (
-    FILE_NAME,
-    Answer,
-    make_answer,
-    read_answer_file,
-    summarize_scores,
-)
+from dml_core.studies.claim_judging import Judgement, judge_claims
+from dml_core.studies.observations import Observations, load_observations
+from dml_core.studies.scores_file import read_scores
+from tasks.answer import FILE_NAME, Answer, make_answer, read_answer_file, summarize_scores
 from tasks.context import StudyContext, StudyRequest, load_context
-from tasks.report_page.figure import Point, draw_figure
+from tasks.report_page.facts import collect_facts
+from tasks.report_page.front_page import write_front_page, write_summary
+from tasks.report_page.headline import count_verdicts, make_headline
 from tasks.report_page.page import write_page
+from tasks.report_page.pictures import draw_figures, draw_pictures
+from tasks.report_page.tables import make_arm_table, make_metric_table
+from tasks.retrying import is_momentary
 
 __all__ = ["Answer", "read_answer", "write_report"]
 
+_READING = (
+    "Means over the seeds with 95 % intervals (Student's t). Differences are paired by seed; their "
+    "intervals are those of each comparison alone. A verdict is given only where a difference "
+    "stands among all comparisons of the study (paired t-test, Holm's correction)."
+)
 
-@task
+
+@task(retries=2, retry_delay_seconds=[2, 10], retry_condition_fn=is_momentary, timeout_seconds=900)
 def write_report(request: StudyRequest, compare_url: str) -> Answer:
-    """Writes the page, the figure, metrics.json and the plots' numbers; twice is safe."""
+    """Writes the page, the figures with their numbers, and metrics.json; twice is safe."""
     context = load_context(request)
-    scores = read_scores(context.evaluate_folder)
-    summaries = summarize_scores(context.study, scores)
+    observations = load_observations(context.sweep_folder, context.evaluate_folder)
+    summaries = summarize_scores(context.study, observations)
+    judgements = judge_claims(context.study, observations)
     budget = json.loads((context.sweep_folder / "winners.json").read_text(encoding="utf-8"))
-    answer = make_answer(context.study, summaries, budget).model_copy(
+    answer = make_answer(context.study, summaries, budget, judgements).model_copy(
         update={
             "report": str(context.report_folder / "index.html"),
             "compare_url": compare_url,
         }
     )
     with replaced_folder(context.report_folder) as folder:
-        _write_files(folder, context, answer, summaries, scores)
+        _write_numbers(folder, answer, summaries, observations)
+        _write_pages(folder, context, answer, (summaries, judgements, observations))
+    write_front_page(context.report_folder.parent)
     return answer
 
 
@@ -47,68 +58,49 @@ def read_answer(context: StudyContext) -> Answer:
     return read_answer_file(context.report_folder)
 
 
-def _write_files(
+def _write_pages(
     folder: Path,
     context: StudyContext,
     answer: Answer,
-    summaries: list[ArmSummary],
-    scores: StudyScores,
+    found: tuple[list[ArmSummary], list[Judgement], Observations],
 ) -> None:
-    figure = context.study.definition.figure
-    points = [_to_point(context, summary) for summary in summaries if summary.mean is not None]
-    draw_figure(points, figure, title=answer.question, target=folder / "figure.png")
-    (folder / FILE_NAME).write_text(answer.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    _write_metrics(folder / "metrics.json", summaries, metric=answer.metric)
-    _write_plot(folder / "plots" / "scores.csv", scores, metric=answer.metric)
-    content = {
+    summaries, judgements, observations = found
+    study, scores = context.study, read_scores(context.evaluate_folder)
+    facts = collect_facts(context, scores)
+    content: dict[str, Any] = {
         **answer.model_dump(),
-        "source": context.study.definition.source,
-        "headings": ["arm", "seeds", answer.metric, "95 % interval", "difference", "verdict"],
-        "rows": [_to_row(summary) for summary in summaries],
-        "facts": {
-            "command": f"dml run {context.request.study}",
-            "data hash": scores.data_hash,
-            "split hash": scores.split_hash,
-            "study digest": scores.digest,
-        },
+        "source": study.definition.source,
+        "headline": make_headline(summaries, judgements, metric=answer.metric),
+        "arm_table": make_arm_table(summaries, answer.budget, metric=answer.metric),
+        "metric_table": make_metric_table(study, observations),
+        "reading": _READING,
+        "facts": facts,
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
     }
-    write_page(folder / "index.html", figure=folder / "figure.png", content=content)
-
-
-def _to_point(context: StudyContext, summary: ArmSummary) -> Point:
-    figure = context.study.definition.figure
-    layer = context.study.get_arm(summary.arm).layer
-    assert summary.mean is not None
-    low, high = summary.interval or (summary.mean, summary.mean)
-    return Point(
-        arm=summary.arm,
-        x=layer.get(figure.x, summary.arm),
-        group=str(layer.get(figure.group, "")),
-        mean=summary.mean,
-        low=low,
-        high=high,
+    drawn = folder / "figures"
+    figures = draw_figures(study, observations, drawn)
+    pictures = draw_pictures(
+        study, observations, evaluate_folder=context.evaluate_folder, folder=drawn
     )
+    write_page(folder / "index.html", figures=figures, pictures=pictures, content=content)
+    summary = {key: content[key] for key in ("study", "question", "headline", "date")}
+    summary["claims"] = count_verdicts(judgements) if judgements else {}
+    summary["commit"] = next((fact.value for fact in facts if fact.name == "git commit"), "")
+    write_summary(folder, summary)
 
 
-def _to_row(summary: ArmSummary) -> list[Any]:
-    def show(value: float | None, sign: str = "") -> str:
-        return "" if value is None else f"{value:{sign}.4f}"
-
-    interval = " to ".join(show(bound) for bound in summary.interval or ())
-    difference = show(summary.difference.mean, "+") if summary.difference else ""
-    cells = [summary.num_seeds, show(summary.mean), interval, difference, summary.text]
-    return [summary.arm, *cells]
-
-
-def _write_metrics(path: Path, summaries: list[ArmSummary], *, metric: str) -> None:
-    values = {summary.arm: {metric: summary.mean} for summary in summaries}
-    path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _write_plot(path: Path, scores: StudyScores, *, metric: str) -> None:
+def _write_numbers(
+    folder: Path, answer: Answer, summaries: list[ArmSummary], observations: Observations
+) -> None:
+    (folder / FILE_NAME).write_text(answer.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    name = answer.metric.removeprefix("test.")
+    means = {summary.arm: {name: summary.mean} for summary in summaries}
+    text = json.dumps(means, indent=2, sort_keys=True)
+    (folder / "metrics.json").write_text(text + "\n", encoding="utf-8")
+    path = folder / "plots" / "scores.csv"
     path.parent.mkdir(parents=True)
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["arm", "seed", metric])
-        for arm, by_seed in sorted(scores.of_metric(metric).items()):
+        writer.writerow(["arm", "seed", name])
+        for arm, by_seed in sorted(observations.scalars(answer.metric).items()):
             writer.writerows([arm, seed, value] for seed, value in sorted(by_seed.items()))

@@ -5,13 +5,14 @@ It runs on the driver and knows no cluster, so that every rule can be tested wit
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dml_core.studies.epoch_scores import selected_score
-from dml_core.studies.ledger import Ledger, have_equal_numbers
+from dml_core.studies.ledger import Ledger
 from dml_core.studies.rungs import SuccessiveHalving
+from dml_core.studies.trial_pool import TrialPool
 from dml_core.studies.trial_spec import TrialRecord, TrialSpec
 from dml_core.training.in_folder import read_epochs
 from tasks.sweep_progress import ProgressTracker, SweepProgress
@@ -49,6 +50,7 @@ class Conductor:
         tracker: ProgressTracker,
         events: SweepEvents,
         halving: SuccessiveHalving | None = None,
+        pool: TrialPool | None = None,
         max_failed: int,
     ) -> None:
         self.records: dict[str, TrialRecord] = {}
@@ -58,6 +60,7 @@ class Conductor:
         self._tracker = tracker
         self._events = events
         self._halving = halving
+        self._pool = pool or TrialPool(ledger)
         self._max_failed = max_failed
         self._epochs: dict[str, list[Mapping[str, Any]]] = {}
         self._waiting: TrialSpec | None = None
@@ -103,7 +106,7 @@ class Conductor:
             return waiting
         while not self.must_stop and (spec := self._source.next()) is not None:
             self._tracker.stage = spec.stage
-            record = self._ledger.find(spec) or self._find_twin(spec)
+            record = self._ledger.find(spec) or self._take_over(spec)
             if record is None:
                 self._ledger.open(spec)
                 return spec
@@ -138,20 +141,12 @@ class Conductor:
         if record is not None and spec.trial_id not in self.records:
             self._finish(record)
 
-    def _find_twin(self, spec: TrialSpec) -> TrialRecord | None:
-        """Returns the record of a finished search trial with a repeat's very configuration."""
-        if spec.stage == "search":
+    def _take_over(self, spec: TrialSpec) -> TrialRecord | None:
+        """Returns the record of a trial that was trained already under another name."""
+        # Whether a trial goes on depends on the others of its search, and is not looked up.
+        if self._halving is not None and spec.stage == "search":
             return None
-        twins = [
-            record
-            for record in self.records.values()
-            if (record.status, record.spec.stage, record.spec.arm)
-            == ("finished", "search", spec.arm)
-            and have_equal_numbers(record.spec.config, spec.config)
-        ]
-        # The first by number, since the order in which they ended is chance.
-        first = min(twins, key=lambda record: record.spec.number, default=None)
-        return replace(first, spec=spec) if first else None
+        return self._pool.take_over(spec)
 
     def _tell_earlier(self, spec: TrialSpec, folder: Path) -> None:
         self._events.on_trial_start(spec)
@@ -165,6 +160,7 @@ class Conductor:
         self._epochs.pop(record.spec.trial_id, None)
         if record.status == "failed":
             self.failures.append(record)
+        self._pool.add(record)
         self._source.tell(record)
         self._tracker.end(record)
         self._events.on_trial_end(record)

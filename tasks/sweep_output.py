@@ -25,6 +25,8 @@ class SweepResult:
     repeat_records: list[TrialRecord]
     folder: Path
     """Where trials.parquet and the winners are."""
+    num_shared: int = 0
+    """Trials that were not trained here, since another study had trained the same."""
 
 
 def write_sweep(
@@ -41,14 +43,16 @@ def write_sweep(
             partial / "winners.json",
             {arm: asdict(winner) for arm, winner in result.winners.items()},
         )
-        _write_json(partial / "sweep.json", _describe(study, versions))
+        _write_json(partial / "sweep.json", _describe(study, result, versions))
         (partial / "winners").mkdir()
         for record in result.repeat_records:
             if record.status == "finished":
                 _copy_winner(record, working_folder, partial / "winners")
 
 
-def _describe(study: ResolvedStudy, versions: Mapping[str, Any]) -> dict[str, Any]:
+def _describe(
+    study: ResolvedStudy, result: SweepResult, versions: Mapping[str, Any]
+) -> dict[str, Any]:
     is_ordered = study.searcher == "tpe" or study.scheduler.name == "asha"
     return {
         "study": study.name,
@@ -56,6 +60,7 @@ def _describe(study: ResolvedStudy, versions: Mapping[str, Any]) -> dict[str, An
         "searcher": study.searcher,
         "scheduler": study.scheduler.name,
         "order_matters": is_ordered,
+        "shared_trials": result.num_shared,
         "note": (
             "tpe and asha decide by what has ended so far: another order of the same trials may "
             "lead to another choice."

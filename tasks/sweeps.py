@@ -5,9 +5,12 @@ from pathlib import Path
 from prefect import task
 
 from tasks.context import StudyRequest, load_context
+from tasks.retrying import is_momentary
 
 
-@task
+# No time-out of Prefect's, which would end the driver and leave the trials: sweep.timeout_seconds
+# stops them first. Failed trials are the sweep's own matter and no reason for a retry.
+@task(retries=1, retry_delay_seconds=30, retry_condition_fn=is_momentary)
 def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
     """Writes trials.parquet and the winners; a killed sweep goes on where it stopped.
 
@@ -22,7 +25,6 @@ def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
     context = load_context(request)
     context.working_folder.mkdir(parents=True, exist_ok=True)
     recorder = SweepRecorder(context.project.pipeline.mlflow, folder=context.working_folder)
-    recorder.start(context.study)
     try:
         with show_progress(show) as update:
             result = run_sweep(
@@ -30,6 +32,9 @@ def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
                 context.project.pipeline,
                 folder=context.working_folder,
                 output=context.sweep_folder,
+                sweeps=context.working_folder.parent,
+                # A second command for the same study must not touch the record of the first.
+                on_begin=lambda: recorder.start(context.study),
                 on_update=update,
                 on_trial_start=recorder.on_trial_start,
                 on_epoch=recorder.on_epoch,

@@ -58,23 +58,24 @@ def test_every_code_dependency_exists():
 # For each stage the module that does its work, and what that imports without its numbers
 # depending on it: reading of parameters, messages, the way to a cluster or to the data.
 ENTRIES = {
-    "prepare": ("tasks.datasets", {"dml_core/config", "tasks/datasets.py"}),
+    "prepare": ("tasks.datasets", {"dml_core/config", "tasks/datasets.py", "tasks/retrying.py"}),
     "sweep": (
         "tasks.adapters.ray_sweep",
         {f"tasks/adapters/{name}.py" for name in ("dvc_fetch", "dvc_remote", "dvc_session")}
         | {f"tasks/{name}.py" for name in ("node_data", "sweep_lock", "sweep_progress", "watchdog")}
-        | {"tasks/adapters/ray_cluster.py"},
+        | {"tasks/adapters/ray_cluster.py", "tasks/guardian.py"},
     ),
     "evaluate": (
         "tasks.evaluating",
-        {"dml_core/config", "dml_core/samplers", "dml_core/seeding.py", "dml_core/training"}
-        | {"tasks/context.py"},
+        {"dml_core/config", "tasks/context.py", "tasks/retrying.py"},
     ),
     # What the report imports of these comes with the reading of scores.json.
     "report": (
         "tasks.reporting",
-        {f"dml_core/{name}" for name in ("config", "data", "evaluation", "models", "samplers")}
-        | {"dml_core/seeding.py", "dml_core/training", "tasks/context.py"},
+        {f"dml_core/{name}" for name in ("config", "data", "evaluation", "losses", "models")}
+        | {"dml_core/samplers"}
+        | {"dml_core/seeding.py", "dml_core/training", "tasks/context.py", "tasks/retrying.py"}
+        | {"tasks/stage_seconds.py"},
     ),
 }
 
@@ -157,7 +158,8 @@ def test_a_changed_study_makes_only_its_own_stages_stale(project):
 
 def test_a_changed_loss_makes_sweeps_stale_and_not_the_data(project):
     append(project / "dml_core" / "losses" / "triplet.py", "# another margin\n")
-    assert stale_stages(project) == ["sweep@a", "sweep@b"]
+    # The evaluation measures steps and gradients of the losses, so it reads their code too.
+    assert stale_stages(project) == ["sweep@a", "sweep@b", "evaluate@a", "evaluate@b"]
     after = stale_stages(project, with_downstream=True)
     assert after == [name for name in ALL if name != "prepare"]
 
@@ -221,6 +223,8 @@ def test_an_experiment_sets_a_parameter_and_shows_in_metrics_and_plots(project):
     page = (project / "page" / "index.html").read_text()
     assert "map_at_r" in page
     assert "scores.csv" in page
+    assert "figure.csv" in page
+    assert "figure.svg" in page
     assert '"arm": "large"' in page
 
 

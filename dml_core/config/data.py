@@ -111,6 +111,8 @@ class DownloadedData(DataBase):
 
     raw: str = "data/raw"
     """The downloaded archive (.tgz, .tar.gz, .tar, .zip), or the folder with it or its content."""
+    max_images_per_class: int = Field(default=0, ge=0)
+    """Above 0: keep only the first so many images of each class, by path, for quick looks."""
 
 
 class Cub200Data(DownloadedData):

@@ -29,6 +29,12 @@ class EvaluationConfig(Section):
     """The K of nDCG, where there are continuous labels; the first is `ndcg` for selection."""
     occlusion: tuple[Share, ...] = ()
     """Sides of the black square laid over each image, as shares of its side; none by default."""
+    synthetic_points: int = Field(default=0, ge=0, le=256)
+    """Points between the two images of each pair of a class that are searched as queries; 0 leaves
+    `synthetic_recall_at_K` out."""
+    class_distances: int = Field(default=0, ge=0, le=1000)
+    """Validation classes, from the first, whose smallest distances to each other are recorded
+    after each epoch; 0 records none."""
     block_size: int = Field(default=1024, ge=1, le=1_000_000)
     """Queries searched at once; bounds the memory, never changes a number."""
     batch_size: int = Field(default=64, ge=1, le=100_000)

@@ -114,6 +114,24 @@ def resolve_trial_config(*layers: Layer, source: str = "the configuration") -> T
         raise ConfigError(source, problems) from error
 
 
+def put_over(lower: Layer, upper: Layer) -> dict[str, Any]:
+    """Returns two layers of dotted keys as one, the upper winning.
+
+    Where the upper one chooses the kind of a section, keys of the lower one that this kind does
+    not have are left out, such as the number of drawings where the upper one takes photographs.
+    """
+    kept = dict(lower)
+    for section, classes in _chosen_sections().items():
+        kind = classes.get(str(upper.get(f"{section}.name")))
+        if kind is None:
+            continue
+        known = {f"{section}.{name}" for name in kind.model_fields}
+        for key in list(kept):
+            if key.startswith(f"{section}.") and ".".join(key.split(".")[:2]) not in known:
+                del kept[key]
+    return {**kept, **upper}
+
+
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Returns nested mappings as one mapping with dotted keys."""
     flat: dict[str, Any] = {}

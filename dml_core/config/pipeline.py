@@ -33,6 +33,9 @@ class SweepConfig(Section):
     """How often a trial whose worker died goes on from its last checkpoint."""
     trial_timeout_seconds: float = Field(default=0.0, ge=0)
     """A trial without a finished epoch for so long has failed; 0 waits for ever."""
+    timeout_seconds: float = Field(default=0.0, ge=0)
+    """A sweep that has worked on the cluster for so long stops with an error, and the same command
+    goes on where it stopped; 0 sets no limit, since how long a study may take is its own matter."""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Seed of the search. Not the trials' seed."""
     results_root: str = "results"

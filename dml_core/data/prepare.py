@@ -13,7 +13,7 @@ from dml_core.data.packing import digest_record
 from dml_core.data.parallel_map import count_cores
 from dml_core.data.preparation_job import PreparationJob, Progress
 from dml_core.data.prepared_info import PreparedInfo
-from dml_core.data.record_checks import sort_and_check
+from dml_core.data.record_checks import keep_first_of_each_class, sort_and_check
 from dml_core.data.records import DatasetError, SourceListing
 from dml_core.data.refusals import is_too_many
 from dml_core.data.split_file import load_split
@@ -46,6 +46,8 @@ def prepare_dataset(
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be >= 1, or None for every core. Got {workers}.")
     records = sort_and_check(listing.records, dataset=config.folder_name)
+    # Only what was downloaded has the knob; drawn data has no more images than it was asked for.
+    records = keep_first_of_each_class(records, getattr(config, "max_images_per_class", 0))
     split = split_classes(records, config)
     target = config.prepared_path
     # Drawn images are in memory already; sending them to other processes costs more than it saves.

@@ -24,6 +24,20 @@ def sort_and_check(records: Iterable[ImageRecord], *, dataset: str) -> list[Imag
     return ordered
 
 
+def keep_first_of_each_class(records: list[ImageRecord], number: int) -> list[ImageRecord]:
+    """Returns the first images of each class and role in the given order; all of them for 0."""
+    if number == 0:
+        return records
+    seen: Counter[tuple[str, str]] = Counter()
+    kept = []
+    for record in records:
+        key = (record.class_name, record.role)
+        if seen[key] < number:
+            kept.append(record)
+        seen[key] += 1
+    return kept
+
+
 def _check_paths_are_unique(records: list[ImageRecord], dataset: str) -> None:
     twice = [path for path, count in Counter(r.path for r in records).items() if count > 1]
     if twice:

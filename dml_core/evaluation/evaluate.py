@@ -22,6 +22,7 @@ from dml_core.evaluation.continuous import score_continuous
 from dml_core.evaluation.neighbors import NeighborBlock, iterate_neighbors
 from dml_core.evaluation.retrieval import FindNeighbors, count_relevant, score_retrieval
 from dml_core.evaluation.sets import QueryAndGallery, split_by_role
+from dml_core.evaluation.synthetic import score_synthetic
 from dml_core.evaluation.vectors import Metric
 
 
@@ -38,10 +39,11 @@ def evaluate_embeddings(
     """Returns each number by name, in the order of the report; the inputs stay as they are.
 
     By class: `recall_at_K`, `r_precision`, `map_at_r`; where configured `nmi` and `pair_f1` (over
-    all images) and the retrieval scores of the bits with `binary_` before their names. With
-    continuous labels: `mean_label_distance_at_K`, `ndcg_at_K`. Last the counts `num_queries` and
-    `num_queries_left_out` of the retrieval by class. The numbers by class are absent where no
-    query can find its class, as in data that has continuous labels only.
+    all images), the retrieval scores of the bits with `binary_` before their names, and
+    `synthetic_recall_at_K` (over all images). With continuous labels: `mean_label_distance_at_K`,
+    `ndcg_at_K`. Last the counts `num_queries` and `num_queries_left_out` of the retrieval by class.
+    The numbers by class are absent where no query can find its class, as in data that has
+    continuous labels only.
 
     Args:
         embeddings: (N, D), finite, compared in float32.
@@ -69,6 +71,7 @@ def evaluate_embeddings(
         numbers |= _retrieval_numbers(vectors, class_ids, sets, config=config, metric=metric)
         numbers |= _clustering_numbers(vectors, class_ids, config=config, metric=metric, seed=seed)
         numbers |= _binary_numbers(vectors, class_ids, sets, config=config)
+        numbers |= _synthetic_numbers(vectors, class_ids, config=config, metric=metric)
     if continuous is not None:
         values = check_continuous(continuous, num_rows=len(vectors))
         numbers |= _continuous_numbers(vectors, values, sets, config=config, metric=metric)
@@ -149,6 +152,22 @@ def _clustering_numbers(
         seed=seed,
     )
     return {"nmi": scores.nmi, "pair_f1": scores.pair_f1}
+
+
+def _synthetic_numbers(
+    embeddings: FloatArray, labels: IntArray, *, config: EvaluationConfig, metric: Metric
+) -> dict[str, float]:
+    if not config.synthetic_points:
+        return {}
+    recalls = score_synthetic(
+        embeddings,
+        labels,
+        points=config.synthetic_points,
+        metric=metric,
+        recall_at=config.recall_at,
+        block_size=config.block_size,
+    )
+    return {f"synthetic_recall_at_{k}": recall for k, recall in recalls.items()}
 
 
 def _continuous_numbers(

@@ -50,10 +50,8 @@ def iterate_neighbors(
     searched = queries if gallery is None else gallery
     frame = Frame.around(searched, metric=metric)
     order = shuffled_order(len(searched))
-    index_class = faiss.IndexFlatIP if metric == "cosine" else faiss.IndexFlatL2
-    index = index_class(searched.shape[1])
     vectors = frame.place(searched)
-    index.add(vectors[order])
+    index = build_index(vectors[order], metric=metric)
     query_vectors = vectors if gallery is None else frame.place(queries)
 
     def search(block: slice, count: int) -> tuple[Any, IntArray]:
@@ -68,6 +66,14 @@ def iterate_neighbors(
         num_neighbors=num_neighbors,
         block_size=block_size,
     )
+
+
+def build_index(vectors: FloatArray, *, metric: Metric) -> Any:
+    """Returns a faiss index that searches (G, D) vectors exactly, placed in the metric's frame."""
+    index_class = faiss.IndexFlatIP if metric == "cosine" else faiss.IndexFlatL2
+    index = index_class(vectors.shape[1])
+    index.add(vectors)
+    return index
 
 
 def search_in_blocks(

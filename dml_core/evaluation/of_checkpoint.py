@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from dml_core.config.evaluation import EvaluationConfig
-from dml_core.data.inputs import ImageInputs
+from dml_core.data.inputs import ImageInputs, Inputs
 from dml_core.data.prepared import ImageSet
 from dml_core.evaluation.embed import embed
 from dml_core.evaluation.evaluate import evaluate_embeddings
@@ -15,6 +15,7 @@ from dml_core.evaluation.occlusion import occlude
 from dml_core.models.building import build_model
 from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.models.placement import place_model
+from dml_core.training.activations import is_cached, load_activations
 from dml_core.training.checkpoint import Checkpoint
 from dml_core.training.determinism import choose_device, limited_threads
 
@@ -35,6 +36,7 @@ def evaluate_checkpoint(
     images: ImageSet,
     *,
     evaluation: EvaluationConfig,
+    content_hash: str = "",
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, float]:
     """Returns every metric of the model on the images, by name.
@@ -43,12 +45,15 @@ def evaluate_checkpoint(
         checkpoint: the trained model and how it was made.
         images: what it is judged on, with the checkpoint's continuous columns.
         evaluation: which metrics; may differ from those in training.
+        content_hash: as in `embed_with_checkpoint`.
         on_progress: told what is being done.
     """
     on_progress("embedding and searching")
-    scores = _score(embed_with_checkpoint(checkpoint, images), checkpoint, images, evaluation)
+    plain = embed_with_checkpoint(checkpoint, images, content_hash=content_hash)
+    scores = _score(plain, checkpoint, images, evaluation)
     # Occluded images are judged by retrieval alone: clustering them costs more than it says.
-    quick = evaluation.model_copy(update={"clustering": False, "binary": False})
+    left_out = {"clustering": False, "binary": False, "synthetic_points": 0}
+    quick = evaluation.model_copy(update=left_out)
     for size in evaluation.occlusion:
         for place in ("center", "boundary"):
             on_progress(f"occlusion of {size:g} at the {place}")
@@ -64,17 +69,37 @@ def evaluate_checkpoint(
 
 
 def embed_with_checkpoint(
-    checkpoint: Checkpoint, images: ImageSet, *, change: Callable[[Tensor], Tensor] | None = None
+    checkpoint: Checkpoint,
+    images: ImageSet,
+    *,
+    content_hash: str = "",
+    change: Callable[[Tensor], Tensor] | None = None,
 ) -> np.ndarray:
-    """Returns the (N, D) float32 embeddings of the images by the checkpoint's model."""
+    """Returns the (N, D) float32 embeddings of the images by the checkpoint's model.
+
+    Args:
+        checkpoint: the trained model.
+        images: what is embedded.
+        content_hash: of the prepared data that the images are from. With it, what a frozen trunk
+            makes of them is kept beside the data and shared by all models with that trunk.
+        change: applied to each batch of pixels first, such as an occlusion.
+    """
     config = checkpoint.config
     device = choose_device(config.training.device)
     with limited_threads(config.training.cpu_threads):
         model = load_trained_model(checkpoint)
         place_model(model, device=device, channels_last=config.training.channels_last)
+        network: Callable[[Tensor], Tensor] = model
+        pixels = ImageInputs(images, size_px=config.input_size_px, config=config.augmentation)
+        inputs: Inputs = pixels
+        if content_hash and change is None and is_cached(model, config):
+            network = model.forward_from
+            inputs = load_activations(
+                model, pixels, config, content_hash=content_hash, device=device
+            )
         return embed(
-            model,
-            ImageInputs(images, size_px=config.input_size_px, config=config.augmentation),
+            network,
+            inputs,
             batch_size=config.evaluation.batch_size,
             device=device,
             workers=config.training.loader_workers,

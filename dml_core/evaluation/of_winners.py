@@ -48,5 +48,10 @@ def _evaluate_one(folder: Path) -> WinnerScores:
             "Run the sweep again."
         )
     arm, _, seed = folder.name.rpartition("-seed")
-    scores = evaluate_checkpoint(checkpoint, images, evaluation=checkpoint.config.evaluation)
+    scores = evaluate_checkpoint(
+        checkpoint,
+        images,
+        evaluation=checkpoint.config.evaluation,
+        content_hash=info.content_hash,
+    )
     return WinnerScores(arm, int(seed), scores, info.content_hash, info.split_hash)

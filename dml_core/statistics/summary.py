@@ -66,6 +66,7 @@ def summarize(
     resolution: float = 0.005,
     higher_is_better: bool = True,
     is_share: bool = True,
+    resolution_text: str = "",
     alpha: float = 0.05,
 ) -> list[ArmSummary]:
     """Returns mean, interval, paired difference and verdict of each arm, in the given order.
@@ -83,6 +84,7 @@ def summarize(
         resolution: the difference that one would like to tell; 0.005 is half a point of R@1.
         higher_is_better: False for distances.
         is_share: whether scores go from 0 to 1 and are spoken of in points; False for distances.
+        resolution_text: how the resolution is spoken of; empty says it in points, or as it is.
         alpha: how often a study may give a false verdict.
 
     Raises:
@@ -98,6 +100,7 @@ def summarize(
     }
     differences = _adjust(differences)
     num_tests = sum(d.p_value is not None for d in differences.values())
+    plain = f"{100 * resolution:g} points" if is_share else f"{resolution:g}"
     return [
         _summarize_arm(
             arm,
@@ -105,7 +108,7 @@ def summarize(
             differences.get(arm),
             resolution=resolution,
             higher_is_better=higher_is_better,
-            is_share=is_share,
+            size=resolution_text or plain,
             alpha=alpha,
             num_tests=max(1, num_tests),
         )
@@ -153,7 +156,7 @@ def _summarize_arm(
     *,
     resolution: float,
     higher_is_better: bool,
-    is_share: bool,
+    size: str,
     alpha: float,
     num_tests: int,
 ) -> ArmSummary:
@@ -177,7 +180,7 @@ def _summarize_arm(
             deviation=difference.deviation if difference else None,
             mean=difference.mean if difference else None,
             seeds_needed=needed,
-            size=f"{100 * resolution:g} points" if is_share else f"{resolution:g}",
+            size=size,
         ),
     )
 

@@ -4,13 +4,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dml_core.config import ConfigError, TrialConfig
 from dml_core.config.loading import flatten, to_flat_dict
 from dml_core.config.sampler import ClassBalancedSamplerConfig
+from dml_core.samplers import build_sampler
 from dml_core.samplers.class_balanced import compute_batch_shape
 from dml_core.studies.arms import ResolvedArm
 from dml_core.studies.dimensions import Dimension
 from dml_core.studies.resolved import ResolvedStudy
+
+
+@dataclass(frozen=True)
+class TrainingSize:
+    """How much there is to draw batches from."""
+
+    num_classes: int
+    num_images: int
 
 
 @dataclass(frozen=True)
@@ -38,19 +49,19 @@ def list_corners(space: Mapping[str, Dimension]) -> list[dict[str, Any]]:
     return [corner for place, corner in enumerate(corners) if corner not in corners[:place]]
 
 
-def find_arm_problems(study: ResolvedStudy, *, num_classes: int | None = None) -> list[str]:
+def find_arm_problems(study: ResolvedStudy, size: TrainingSize | None = None) -> list[str]:
     """Returns what is wrong with the arms' configurations, a sentence each.
 
     Args:
         study: a study that may be unsound.
-        num_classes: training classes of the prepared data, where they are known; then batches
-            that cannot be made of them are found too.
+        size: of the prepared data, where it is known; then batches that cannot be made of them
+            are found too.
     """
     findings = [
         Finding(arm.name, tuple(corner.items()), text)
         for arm in study.arms
         for corner in list_corners(arm.space)
-        for text in _check_corner(study, arm, corner, num_classes)
+        for text in _check_corner(study, arm, corner, size)
     ]
     return _tell(study, findings)
 
@@ -66,11 +77,23 @@ def resolve_arms(study: ResolvedStudy) -> dict[str, TrialConfig]:
     return configs
 
 
-def find_batch_problems(config: TrialConfig, *, num_classes: int) -> list[str]:
-    """Returns why batches cannot be drawn from so many training classes, if they cannot."""
-    sampler = config.sampler
-    if not isinstance(sampler, ClassBalancedSamplerConfig):
-        return []
+def find_batch_problems(config: TrialConfig, size: TrainingSize) -> list[str]:
+    """Returns why batches cannot be drawn from so many training images, if they cannot."""
+    if isinstance(config.sampler, ClassBalancedSamplerConfig):
+        # The classes that a continuous label is cut into are known in the training only.
+        if config.data.quantize_bins:
+            return []
+        return _find_balance_problems(config.sampler, size.num_classes)
+    # The other samplers look at no value of the labels before they draw.
+    labels, continuous = np.zeros(size.num_images, dtype=np.int64), np.zeros((size.num_images, 1))
+    try:
+        build_sampler(config.sampler, labels=labels, continuous=continuous, seed=config.seed)
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
+def _find_balance_problems(sampler: ClassBalancedSamplerConfig, num_classes: int) -> list[str]:
     ratio = sampler.class_ratio
     if ratio is not None and round(ratio * num_classes) < 2:
         return [
@@ -85,7 +108,7 @@ def find_batch_problems(config: TrialConfig, *, num_classes: int) -> list[str]:
 
 
 def _check_corner(
-    study: ResolvedStudy, arm: ResolvedArm, corner: dict[str, Any], num_classes: int | None
+    study: ResolvedStudy, arm: ResolvedArm, corner: dict[str, Any], size: TrainingSize | None
 ) -> Iterable[str]:
     try:
         config = study.resolve_config(arm.name, corner, seed=study.seeds[0])
@@ -103,8 +126,8 @@ def _check_corner(
             "scheduler.grace_epochs must be below training.epochs, or nothing is ever pruned. "
             f"Got {scheduler.grace_epochs} and {epochs}."
         )
-    if num_classes is not None:
-        yield from find_batch_problems(config, num_classes=num_classes)
+    if size is not None:
+        yield from find_batch_problems(config, size)
 
 
 def _tell(study: ResolvedStudy, findings: Sequence[Finding]) -> list[str]:

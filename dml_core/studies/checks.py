@@ -8,8 +8,8 @@ from typing import Any
 from dml_core.config import TrialConfig
 from dml_core.config.loading import to_flat_dict
 from dml_core.config.problems import suggest
-from dml_core.data.prepared_info import effective_values
 from dml_core.studies.arms import ResolvedArm
+from dml_core.studies.data_checks import find_arm_data_problems
 from dml_core.studies.definition import NAME_PATTERN
 from dml_core.studies.resolved import ResolvedStudy
 
@@ -34,7 +34,7 @@ def find_arm_set_problems(study: ResolvedStudy, configs: Mapping[str, TrialConfi
     return [
         *_find_bad_names(study),
         *_find_equal_arms(study, configs),
-        *_find_different_data(configs),
+        *find_arm_data_problems(study, configs),
     ]
 
 
@@ -138,22 +138,9 @@ def _find_equal_arms(study: ResolvedStudy, configs: Mapping[str, TrialConfig]) -
 
 def _identify(arm: ResolvedArm, config: TrialConfig) -> str:
     flat: dict[str, Any] = to_flat_dict(config)
-    kept = {key: value for key, value in flat.items() if key not in arm.space}
+    # Where the data lie decides nothing.
+    left_out = {*arm.space, "data.alias", "data.prepared_root"}
+    kept = {key: value for key, value in flat.items() if key not in left_out}
     space = {key: dimension.describe() for key, dimension in arm.space.items()}
     # Options may be anything that YAML can write, such as dates; those are refused elsewhere.
     return json.dumps([kept, space], sort_keys=True, default=str)
-
-
-def _find_different_data(configs: Mapping[str, TrialConfig]) -> Iterable[str]:
-    first: tuple[str, dict[str, Any]] | None = None
-    for arm, config in configs.items():
-        values = effective_values(config.data, has_undecided=True)
-        values["alias"] = str(config.data.prepared_path)
-        first = first or (arm, values)
-        changed = [key for key in {**first[1], **values} if first[1].get(key) != values.get(key)]
-        if changed:
-            yield (
-                f"arms.{arm} has another data.{changed[0]} than arm {first[0]!r}, but all arms "
-                "share one prepared dataset, or their scores could not be compared. "
-                "Put it into fixed, or make a study of each."
-            )

@@ -9,14 +9,21 @@ from dml_core.studies.resolved import ResolvedStudy
 
 @dataclass(frozen=True)
 class StudyCost:
-    """Seconds of training, validation not counted; with asha an upper limit."""
+    """Seconds of training; with asha an upper limit."""
 
     seconds_per_trial: Mapping[str, float]
     """By arm."""
     num_search_trials: int
     num_repeat_trials: int
+    num_reused_trials: int
+    """Repeats that the search has trained already: the winner's with the first seed."""
     total_seconds: float
-    """Of all trials, one after the other."""
+    """Of all trials that are trained, one after the other."""
+
+    @property
+    def num_trained(self) -> int:
+        """Trials that are trained."""
+        return self.num_search_trials + self.num_repeat_trials - self.num_reused_trials
 
     def wall_seconds(self, *, num_concurrent: int) -> float:
         """Returns the time with so many trials at once, if they do not slow each other down."""
@@ -37,21 +44,30 @@ def estimate_cost(
         num_train_images: images of a trial's training set.
     """
     per_trial = {}
-    search_seconds = repeat_seconds = 0.0
     for arm in study.arms:
         rate = seconds_per_image
         cost = rate if isinstance(rate, int | float) else rate[arm.name]
         images = count_images_per_epoch(study.arm_config(arm.name), num_train_images)
         epochs = study.arm_config(arm.name).training.epochs
         per_trial[arm.name] = epochs * images * cost
-        num_searched = study.trials_per_arm * study.folds if arm.space else 0
-        search_seconds += num_searched * per_trial[arm.name]
-        repeat_seconds += len(study.seeds) * per_trial[arm.name]
+    return sum_cost(study, per_trial)
+
+
+def sum_cost(study: ResolvedStudy, seconds_per_trial: Mapping[str, float]) -> StudyCost:
+    """Returns what a study costs whose trials take so long, by arm."""
+    num_tries = study.trials_per_arm * study.folds
+    # A try over several folds trains on other classes than a repeat does.
+    num_reused = 1 if study.folds == 1 else 0
+    total = 0.0
+    for arm in study.arms:
+        num_searched = num_tries - num_reused if arm.space else 0
+        total += (num_searched + len(study.seeds)) * seconds_per_trial[arm.name]
     return StudyCost(
-        seconds_per_trial=per_trial,
-        num_search_trials=len(study.searched_arms) * study.trials_per_arm * study.folds,
+        seconds_per_trial=seconds_per_trial,
+        num_search_trials=len(study.searched_arms) * num_tries,
         num_repeat_trials=len(study.arms) * len(study.seeds),
-        total_seconds=search_seconds + repeat_seconds,
+        num_reused_trials=len(study.searched_arms) * num_reused,
+        total_seconds=total,
     )
 
 

@@ -4,11 +4,14 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from dml_core.config.loading import flatten
+from dml_core.config.loading import flatten, put_over
 from dml_core.config.section import Section
+from dml_core.studies.claims import Claim
 from dml_core.studies.dimensions import DimensionField, is_dimension
+from dml_core.studies.figures import Figure, Published
 
 Searcher = Literal["grid", "random", "tpe"]
+Measure = Literal["gradients", "step_cost"]
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"
 """Names of studies and arms: they become folders, tags and columns."""
 
@@ -80,26 +83,12 @@ class SchedulerConfig(Section):
     """asha: of so many trials one goes on at each rung, and rungs are so far apart."""
 
 
-class Figure(Section):
-    """What the report draws."""
-
-    kind: Literal["line", "lines", "bar", "heatmap"] = "bar"
-    """line: y over x; lines: one for each group; bar: one for each x; heatmap: x by group."""
-    x: str = "arm"
-    """A key that the arms vary; `arm` for bars; `epoch` for lines of a validation metric."""
-    y: str = "test.recall_at_1"
-    """`test.` or `validation.` and the name of a metric."""
-    group: str = ""
-    """A key that the arms vary: one line, colour or row for each of its values."""
-    log_x: bool = False
-    """Draw x on a logarithmic axis."""
-
-
 class Profile(Section):
     """Another size of the same study, put over it when asked for by name."""
 
     fixed: Values = Field(default_factory=dict)
-    """Merged over the study's fixed, key by key."""
+    """Merged over the study's fixed, key by key; where it chooses another kind, as by data.name,
+    keys that this kind does not have are dropped."""
     nuisance: Space = Field(default_factory=dict)
     """Merged over the study's nuisance, key by key."""
     arms: tuple[Name, ...] | None = Field(default=None, min_length=1)
@@ -123,8 +112,8 @@ class Study(Section):
     """What the study asks, in one sentence."""
     source: str = ""
     """Where the question comes from, such as a paper's table."""
-    claim: str = ""
-    """What the source answers."""
+    claims: tuple[Claim, ...] = ()
+    """What the source answers, each with the rule that it is judged by."""
     arms: dict[Name, ArmDefinition] | None = None
     """The answers, by name."""
     grid: Annotated[dict[str, GridValues] | None, BeforeValidator(_flatten_values)] = None
@@ -148,7 +137,14 @@ class Study(Section):
     folds: int | None = Field(default=None, ge=1, le=20)
     """Class-disjoint folds over which a try is judged; empty takes data.folds of params.yaml."""
     figure: Figure = Figure()
-    """What the report draws."""
+    """What the report draws on top; the verdicts go by its first metric."""
+    figures: tuple[Figure, ...] = ()
+    """What it draws besides."""
+    published: tuple[Published, ...] = ()
+    """What papers printed, drawn beside the figure."""
+    measures: tuple[Measure, ...] = ()
+    """What is measured on the winners beside their test scores: `gradients`, the gradient's size
+    by hardness; `step_cost`, the time and memory of a training step, all arms in turn."""
     profiles: dict[Name, Profile] = Field(default_factory=dict)
     """Other sizes of the study, by name."""
 
@@ -164,7 +160,7 @@ class Study(Section):
 def apply_profile(study: Study, profile: Profile) -> Study:
     """Returns the study with a profile put over it; the profile's `arms` are left to the caller."""
     changes: dict[str, Any] = {
-        "fixed": {**study.fixed, **profile.fixed},
+        "fixed": put_over(study.fixed, profile.fixed),
         "nuisance": {**study.nuisance, **profile.nuisance},
     }
     for key in ("trials_per_arm", "seeds", "folds", "searcher", "scheduler"):

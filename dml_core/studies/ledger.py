@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dml_core.config import TrialConfig
-from dml_core.config.loading import to_flat_dict
 from dml_core.studies.epoch_scores import selected_epoch, selected_score
+from dml_core.studies.equal_numbers import digest_numbers, digest_stored_numbers
 from dml_core.studies.plain_specs import spec_from_plain, spec_to_plain
 from dml_core.studies.trial_spec import TrialRecord, TrialSpec, TrialStatus
 from dml_core.training.in_folder import read_epochs
@@ -21,10 +21,6 @@ _STATUS: dict[str, TrialStatus] = {
     "collapsed": "collapsed",
     "failed": "failed",
 }
-# Where a trial runs and where its files lie; no number depends on these.
-_FREE_KEYS = frozenset(
-    {"training.device", "training.loader_workers", "data.prepared_root", "data.raw"}
-)
 
 
 class Ledger:
@@ -46,7 +42,7 @@ class Ledger:
             data_version: tells a trial's data from other data with the same configuration.
         """
         self.folder = folder
-        self._code = code
+        self.code = code
         self._data_version = data_version
 
     def trial_folder(self, spec: TrialSpec) -> Path:
@@ -56,15 +52,19 @@ class Ledger:
     def open(self, spec: TrialSpec) -> Path:
         """Returns the folder of a trial that is about to run, emptied where it is stale."""
         folder = self.trial_folder(spec)
-        if not self._is_current(spec):
+        if not self.is_current(spec):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            _write_json(folder / "spec.json", self._identity(spec))
+            self.write_identity(folder, spec)
         return folder
+
+    def write_identity(self, folder: Path, spec: TrialSpec) -> None:
+        """Writes spec.json: which trial a folder is of, with which code and data."""
+        _write_json(folder / "spec.json", self._identity(spec))
 
     def find(self, spec: TrialSpec) -> TrialRecord | None:
         """Returns the record of a trial that has ended, or None."""
-        if not self._is_current(spec):
+        if not self.is_current(spec):
             return None
         folder = self.trial_folder(spec)
         result = _read_json(folder / "result.json")
@@ -72,7 +72,7 @@ class Ledger:
 
     def epochs(self, spec: TrialSpec) -> list[dict[str, Any]]:
         """Returns the recorded epochs of a trial; none of a stale one."""
-        return read_epochs(self.trial_folder(spec)) if self._is_current(spec) else []
+        return read_epochs(self.trial_folder(spec)) if self.is_current(spec) else []
 
     def end(self, spec: TrialSpec, *, outcome: str, reason: str) -> None:
         """Writes how a trial ended, where the trial itself cannot; an earlier end stays."""
@@ -82,9 +82,9 @@ class Ledger:
         """Yields the specs of all trials that are not stale, by name."""
         for path in sorted((self.folder / "trials").glob("*/spec.json")):
             stored = _read_json(path)
-            if stored is not None and stored["code"] == self._code:
+            if stored is not None and stored["code"] == self.code:
                 spec = spec_from_plain(stored["spec"])
-                if self._is_current(spec):
+                if self.is_current(spec):
                     yield spec
 
     def forget(self, spec: TrialSpec) -> None:
@@ -98,25 +98,17 @@ class Ledger:
     def _identity(self, spec: TrialSpec) -> dict[str, Any]:
         return {
             "spec": spec_to_plain(spec),
-            "code": self._code,
+            "code": self.code,
             "data": self._data_version(spec.config),
         }
 
-    def _is_current(self, spec: TrialSpec) -> bool:
+    def is_current(self, spec: TrialSpec) -> bool:
+        """Returns whether the trial's folder holds this very trial, begun or ended."""
         stored = _read_json(self.trial_folder(spec) / "spec.json")
         wanted = self._identity(spec)
         if stored is None or any(stored.get(key) != wanted[key] for key in ("code", "data")):
             return False
-        config = TrialConfig.model_validate(stored["spec"]["config"])
-        return have_equal_numbers(config, spec.config)
-
-
-def have_equal_numbers(one: TrialConfig, other: TrialConfig) -> bool:
-    """Returns whether two configurations make the same numbers on the same data."""
-    if one == other:
-        return True
-    first, second = to_flat_dict(one), to_flat_dict(other)
-    return all(first.get(key) == second.get(key) for key in (first.keys() | second) - _FREE_KEYS)
+        return digest_stored_numbers(stored["spec"]["config"]) == digest_numbers(spec.config)
 
 
 def make_record(spec: TrialSpec, result: dict[str, Any], folder: Path) -> TrialRecord:

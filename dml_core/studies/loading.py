@@ -7,7 +7,7 @@ from pathlib import Path
 from dml_core.config.loading import ProjectConfig
 from dml_core.config.problems import ConfigError, suggest
 from dml_core.config.yaml_reading import read_yaml_mapping
-from dml_core.studies.arm_checks import find_arm_problems, resolve_arms
+from dml_core.studies.arm_checks import TrainingSize, find_arm_problems, resolve_arms
 from dml_core.studies.arms import ResolvedArm, expand_arms
 from dml_core.studies.budget_checks import count_trials_per_arm, find_budget_problems
 from dml_core.studies.checks import (
@@ -15,10 +15,20 @@ from dml_core.studies.checks import (
     find_baseline_problems,
     find_key_problems,
 )
+from dml_core.studies.claim_checks import find_claim_problems
+from dml_core.studies.data_checks import find_shared_folders
 from dml_core.studies.definition import NAME_PATTERN, Study, apply_profile
 from dml_core.studies.figure_checks import find_figure_problems
 from dml_core.studies.reading import read_definition
 from dml_core.studies.resolved import ResolvedStudy
+
+FILE_PROFILE = "quick"
+"""The profile that is the file itself."""
+
+
+def is_file_itself(profile: str | None) -> bool:
+    """Whether a profile changes nothing: the file's own size has a name too."""
+    return profile is None or profile == FILE_PROFILE
 
 
 def load_study(
@@ -26,16 +36,17 @@ def load_study(
     project: ProjectConfig,
     *,
     profile: str | None = None,
-    num_classes: int | None = None,
+    size: TrainingSize | None = None,
 ) -> ResolvedStudy:
     """Returns the study in a file, over the project's params.yaml and below its `--set`.
 
     Args:
         path: the study's file; its name without the ending is the study's name.
         project: params.yaml and `--set`.
-        profile: which of the study's profiles to put over it; None takes the study as it is.
-        num_classes: training classes of the prepared data, where they are known; then batches
-            that cannot be made of them are found too.
+        profile: which of the study's profiles to put over it; None or `quick` takes the study as
+            it is.
+        size: of the prepared data, where it is known; then batches that cannot be made of them
+            are found too.
 
     Raises:
         ConfigError: with the file, and every problem with its key.
@@ -47,17 +58,25 @@ def load_study(
             f"the file's name must be of up to 80 letters, digits, dots, dashes and underscores, "
             f"since results are filed under it. Got {path.stem!r}. Rename the file."
         )
-    definition, arms = _put_profile_over(definition, profile, problems)
-    study = _assemble(path, definition, arms, project)
-    problems += _find_problems(study, num_classes=num_classes, is_well_formed=is_well_formed)
+    if FILE_PROFILE in definition.profiles:
+        problems.append(
+            f"profiles.{FILE_PROFILE} is the file itself and cannot be another size of it. "
+            "Put its values into the study."
+        )
+    chosen, arms = _put_profile_over(definition, profile, problems)
+    study = _assemble(path, chosen, arms, project)
+    problems += _find_problems(study, size=size, is_well_formed=is_well_formed)
+    if is_well_formed:
+        variants = _list_variants(path, definition, project)
+        problems += find_shared_folders(variants, project.trial.data)
     if problems:
         raise ConfigError(str(path), problems)
     return study
 
 
-def check_batches(study: ResolvedStudy, *, num_classes: int) -> None:
-    """Raises ConfigError where an arm's batches cannot be made of so many training classes."""
-    problems = find_arm_problems(study, num_classes=num_classes)
+def check_batches(study: ResolvedStudy, size: TrainingSize) -> None:
+    """Raises ConfigError where an arm's batches cannot be made of so many training images."""
+    problems = find_arm_problems(study, size)
     if problems:
         raise ConfigError(str(study.path), problems)
 
@@ -70,8 +89,9 @@ def list_studies(folder: Path) -> list[Path]:
 def _put_profile_over(
     study: Study, name: str | None, problems: list[str]
 ) -> tuple[Study, list[ResolvedArm]]:
-    if name is None:
+    if is_file_itself(name):
         return study, expand_arms(study)
+    assert name is not None
     if name not in study.profiles:
         known = ", ".join(study.profiles) or "none"
         problems.append(
@@ -110,12 +130,23 @@ def _assemble(
     )
 
 
+def _list_variants(
+    path: Path, definition: Study, project: ProjectConfig
+) -> dict[str, ResolvedStudy]:
+    """Returns the study by "", and as each of its profiles makes it by the profile's name."""
+    changed = {"": definition}
+    changed |= {name: apply_profile(definition, p) for name, p in definition.profiles.items()}
+    return {
+        name: _assemble(path, study, expand_arms(study), project) for name, study in changed.items()
+    }
+
+
 def _find_problems(
-    study: ResolvedStudy, *, num_classes: int | None, is_well_formed: bool
+    study: ResolvedStudy, *, size: TrainingSize | None, is_well_formed: bool
 ) -> list[str]:
     problems = find_key_problems(study)
     if len({arm.name for arm in study.arms}) == len(study.arms):
-        problems += find_arm_problems(study, num_classes=num_classes)
+        problems += find_arm_problems(study, size)
     # What was not read is missing from the study, so these would report what is not so.
     if not is_well_formed:
         return problems
@@ -125,5 +156,6 @@ def _find_problems(
         *find_arm_set_problems(study, configs),
         *find_baseline_problems(study),
         *find_budget_problems(study.definition, study.arms),
-        *find_figure_problems(study.definition.figure, study.arms, configs),
+        *find_figure_problems(study.definition, study.arms, configs),
+        *find_claim_problems(study, configs),
     ]

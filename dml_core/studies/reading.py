@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from dml_core.config.problems import describe
-from dml_core.studies.definition import ArmDefinition, Figure, Profile, SchedulerConfig, Study
+from dml_core.studies.definition import ArmDefinition, Profile, SchedulerConfig, Study
+from dml_core.studies.figures import Figure
 
 _PLACEHOLDER = Study(question="?", arms={"arm": ArmDefinition()})
 

@@ -63,20 +63,52 @@ def make_inputs(
         ImageInputs(images, size_px=config.input_size_px, config=config.augmentation)
         for images in (data.train, data.validation)
     )
-    if not (config.trunk.cache and len(model.frozen)):
+    if not is_cached(model, config):
         return TrialInputs(train, validation, are_activations=False)
-    folder = config.data.prepared_path.parent / ".activations" / config.data.folder_name
-    key = _model_key(model, config, data.info.content_hash)
-    views = [
-        _load_view(
-            model, train, config, folder / f"{key}-{_set_key(data.train.paths)}", view, device
-        )
-        for view in range(config.trunk.cache_views)
-    ]
-    plain = _load_view(
-        model, validation, config, folder / f"{key}-{_set_key(data.validation.paths)}", 0, device
+    content_hash = data.info.content_hash
+    return TrialInputs(
+        load_activations(
+            model,
+            train,
+            config,
+            content_hash=content_hash,
+            device=device,
+            num_views=config.trunk.cache_views,
+        ),
+        load_activations(model, validation, config, content_hash=content_hash, device=device),
+        are_activations=True,
     )
-    return TrialInputs(ActivationInputs(views), ActivationInputs([plain]), are_activations=True)
+
+
+def is_cached(model: EmbeddingModel, config: TrialConfig) -> bool:
+    """Returns whether a part of the trunk is frozen, and what it gives is kept."""
+    return config.trunk.cache and len(model.frozen) > 0
+
+
+def load_activations(
+    model: EmbeddingModel,
+    inputs: ImageInputs,
+    config: TrialConfig,
+    *,
+    content_hash: str,
+    device: torch.device,
+    num_views: int = 1,
+) -> ActivationInputs:
+    """Returns what the frozen part makes of a set of images; computes it where nobody did before.
+
+    Args:
+        model: the model, with the frozen part of which the activations are.
+        inputs: the images.
+        config: of the trial.
+        content_hash: of the prepared data that the images are from.
+        device: where the model is.
+        num_views: the first view is plain, the others are augmented.
+    """
+    root = config.data.prepared_path.parent / ".activations" / config.data.folder_name
+    folder = root / f"{_model_key(model, config, content_hash)}-{_set_key(inputs.images.paths)}"
+    return ActivationInputs(
+        [_load_view(model, inputs, config, folder, view, device) for view in range(num_views)]
+    )
 
 
 def _model_key(model: EmbeddingModel, config: TrialConfig, content_hash: str) -> str:

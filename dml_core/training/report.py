@@ -29,6 +29,8 @@ class EpochReport:
     """Of the process on the CPU, of the device's allocator on a GPU."""
     validation: dict[str, float] = field(default_factory=dict)
     """Validation metrics; empty in epochs without validation."""
+    tables: dict[str, list[list[float]]] = field(default_factory=dict)
+    """Square tables of the validation, such as `hardest_distances`, class by class."""
 
 
 Outcome = Literal["finished", "stopped", "diverged", "collapsed"]

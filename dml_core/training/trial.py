@@ -1,11 +1,7 @@
 """Runs one training from the first epoch to the last, knowing nothing of its surroundings."""
 
-import numpy as np
-
 from dml_core.config import TrialConfig
 from dml_core.data.prepared import DevelopmentData
-from dml_core.evaluation.embed import embed, measure_spread
-from dml_core.evaluation.evaluate import evaluate_embeddings
 from dml_core.training.callbacks import EpochCallback
 from dml_core.training.checkpoint import Checkpoint
 from dml_core.training.determinism import limited_threads
@@ -19,6 +15,7 @@ from dml_core.training.state import (
     restore_state,
     take_checkpoint,
 )
+from dml_core.training.validation import Validation, validate
 
 
 def run_trial(
@@ -56,12 +53,13 @@ def _train(state: TrialState, data: DevelopmentData, on_epoch_end: EpochCallback
         if numbers.diverged_at is not None:
             return _end(state, reports, "diverged", _say_divergence(state, numbers), numbers)
         state.epoch += 1
-        scores, spread = _validate(state, data)
-        report = _make_report(state, numbers, scores)
+        validation = validate(state, data)
+        report = _make_report(state, numbers, validation)
         reports.append(report)
-        if spread is not None and not spread >= config.training.collapse_below:
-            return _end(state, reports, "collapsed", _say_collapse(state, spread), numbers)
-        _remember_best(state, scores)
+        if validation.has_collapsed:
+            reason = _say_collapse(state, validation.spread)
+            return _end(state, reports, "collapsed", reason, numbers)
+        _remember_best(state, validation.scores)
         if on_epoch_end(report, take_checkpoint(state)) is False:
             return _end(state, reports, "stopped", "stopped by its caller", numbers)
     return _end(state, reports, "finished", "", None)
@@ -72,43 +70,6 @@ def _end_warmup(state: TrialState) -> None:
         state.optimizer = build_trial_optimizer(
             state.config, model=state.model, loss=state.loss, device=state.device
         )
-
-
-def _validate(state: TrialState, data: DevelopmentData) -> tuple[dict[str, float], float | None]:
-    """Returns the validation scores and the embeddings' spread; nothing in skipped epochs."""
-    config = state.config
-    is_last = state.epoch == config.training.epochs
-    if state.epoch % config.training.validate_every and not is_last:
-        return {}, None
-    state.model.set_training(False, freeze_batch_norm=True)
-    embeddings = embed(
-        state.network,
-        state.validation_inputs,
-        batch_size=config.evaluation.batch_size,
-        device=state.device,
-        workers=config.training.loader_workers,
-        use_bfloat16=config.training.precision == "bfloat16",
-    )
-    spread = measure_spread(embeddings)
-    if not spread >= config.training.collapse_below:
-        return {}, spread
-    # Clustering costs more than an epoch of a small model and chooses nothing.
-    quick = config.evaluation.model_copy(update={"clustering": False, "binary": False})
-    scores = evaluate_embeddings(
-        embeddings,
-        data.validation.labels,
-        config=quick,
-        metric=config.retrieval_metric,
-        roles=None,
-        continuous=_scaled_labels(state, data),
-        seed=config.seed,
-    )
-    return scores, spread
-
-
-def _scaled_labels(state: TrialState, data: DevelopmentData) -> np.ndarray | None:
-    continuous = data.validation.continuous
-    return continuous / state.targets.label_scale if continuous.shape[1] else None
 
 
 def _remember_best(state: TrialState, scores: dict[str, float]) -> None:
@@ -124,7 +85,7 @@ def _remember_best(state: TrialState, scores: dict[str, float]) -> None:
     }
 
 
-def _make_report(state: TrialState, numbers: EpochNumbers, scores: dict[str, float]) -> EpochReport:
+def _make_report(state: TrialState, numbers: EpochNumbers, validation: Validation) -> EpochReport:
     diagnostics = numbers.mean_diagnostics()
     return EpochReport(
         epoch=state.epoch,
@@ -136,7 +97,8 @@ def _make_report(state: TrialState, numbers: EpochNumbers, scores: dict[str, flo
         images_per_second=numbers.num_images / max(numbers.seconds, 1e-9),
         train_seconds=numbers.seconds,
         peak_memory_mib=measure_peak_memory_mib(state.device),
-        validation=scores,
+        validation=validation.scores,
+        tables=validation.tables,
     )
 
 

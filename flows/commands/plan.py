@@ -1,24 +1,43 @@
 """dml plan: every trial that would run, and what it would cost, without running it."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from dml_core.config.loading import to_flat_dict
-from dml_core.data.parallel_map import count_cores
-from dml_core.data.prepared import open_development
-from dml_core.studies.cost import estimate_cost
+from dml_core.config.yaml_reading import read_yaml_mapping
+from dml_core.studies.loading import is_file_itself
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.studies.trial_spec import TrialSpec
-from dml_core.training.speed import measure_seconds_per_image
+from flows.commands.planned_cost import NOTHING_MEASURED, describe, estimate
+from flows.commands.studies import study_names
 from flows.commands.terminal import say
-from tasks.context import StudyContext, StudyRequest, load_context
-from tasks.versioning import find_stale_stages
+from tasks.context import STUDIES_FOLDER, StudyRequest, load_context
+from tasks.stages import find_stale_stages
 
 
-def run_plan(name: str, params: Path, assignments: list[str], *, profile: str | None) -> None:
-    """Prints the trials of a study, the measured cost, and which stages are stale."""
-    request = StudyRequest(
-        study=name, profile=profile, params=str(params), overrides=tuple(assignments)
-    )
+def run_plan(
+    names: list[str],
+    params: Path,
+    assignments: list[str],
+    *,
+    profile: str | None,
+    every: bool,
+    images_per_second: float | None,
+) -> None:
+    """Prints the trials of studies, the cost, and which stages are stale; of all a line each."""
+    if not names and not every:
+        raise ValueError("dml plan needs the names of studies, or --all for every one.")
+    requests = [
+        StudyRequest(study=name, profile=profile, params=str(params), overrides=tuple(assignments))
+        for name in (study_names() if every else names)
+    ]
+    if every:
+        _print_table(requests, images_per_second)
+        return
+    for request in requests:
+        _print_plan(request, images_per_second)
+
+
+def _print_plan(request: StudyRequest, images_per_second: float | None) -> None:
     context = load_context(request)
     study = context.study
     say(f"{study.name}: {study.definition.question}")
@@ -29,7 +48,9 @@ def run_plan(name: str, params: Path, assignments: list[str], *, profile: str | 
         changed = ", ".join(f"{key}={value}" for key, value in arm.layer.items())
         seeds = ", ".join(str(seed) for seed in study.seeds)
         say(f"  repeat  {arm.name:32s} seeds {seeds}  ({changed})")
-    _print_cost(context)
+    cost, gpu = estimate(context, images_per_second=images_per_second)
+    for line in describe(context, cost, gpu):
+        say(line)
     stale = find_stale_stages(request)
     say(f"stale stages: {', '.join(stale) or 'none, nothing would run'}")
 
@@ -41,30 +62,31 @@ def _list_trials(study: ResolvedStudy) -> list[TrialSpec]:
     return study.search_specs()
 
 
-def _print_cost(context: StudyContext) -> None:
-    study = context.study
-    # Arms with the same network and batch cost the same, so each kind is measured once.
-    rates: dict[str, float] = {}
-    measured: dict[tuple[object, ...], float] = {}
-    images = 0
-    for arm in study.arms:
-        config = study.arm_config(arm.name)
-        flat = to_flat_dict(config)
-        kind = tuple(
-            (key, str(value))
-            for key, value in flat.items()
-            if key.split(".")[0] in ("data", "model", "trunk", "sampler", "loss", "augmentation")
-        )
-        if kind not in measured:
-            data = open_development(config.data)
-            images = len(data.train)
-            measured[kind] = measure_seconds_per_image(config, data)
-        rates[arm.name] = measured[kind]
-    cost = estimate_cost(study, rates, images)
-    cores = max(1, int(count_cores() / context.project.pipeline.ray.cpus_per_trial))
-    say(
-        f"{cost.num_search_trials} search and {cost.num_repeat_trials} repeat trials, "
-        f"{cost.total_seconds / 60:.1f} minutes of training on one core, about "
-        f"{cost.wall_seconds(num_concurrent=cores) / 60:.1f} minutes with {cores} trials at once "
-        "(measured on this machine, validation not counted)"
-    )
+def _print_table(requests: Iterable[StudyRequest], images_per_second: float | None) -> None:
+    say(f"{'study':20s} {'arms':>5s} {'trials':>7s} {'cost':>16s}")
+    totals: dict[str, float] = {}
+    trials = 0
+    for request in requests:
+        if not _has_profile(request):
+            say(f"{request.study:20s} has no profile {request.profile!r}")
+            continue
+        context = load_context(request)
+        cost, gpu = estimate(context, images_per_second=images_per_second)
+        amount, unit = (gpu.hours, "GPU hours") if gpu else (cost.total_seconds / 60, "minutes")
+        totals[unit] = totals.get(unit, 0.0) + amount
+        trials += cost.num_trained
+        shown = f"{amount:,.1f} {unit}"
+        say(f"{request.study:20s} {len(context.study.arms):5d} {cost.num_trained:7d} {shown:>16s}")
+    listed = " and ".join(f"{amount:,.1f} {unit}" for unit, amount in totals.items())
+    say(f"{trials} trials, {listed}; a trial that two studies ask for is counted twice")
+    if "minutes" in totals:
+        say("minutes are of training on one core of this machine, validation not counted")
+    if "GPU hours" in totals:
+        say(NOTHING_MEASURED)
+
+
+def _has_profile(request: StudyRequest) -> bool:
+    if is_file_itself(request.profile):
+        return True
+    profiles = read_yaml_mapping(STUDIES_FOLDER / f"{request.study}.yaml").get("profiles")
+    return request.profile in (profiles or {})

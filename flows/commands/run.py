@@ -44,6 +44,8 @@ def run_studies_to_the_end(
         console.rule()
         say(answer.question)
         say(answer.text)
+        if answer.claims:
+            say(answer.claims_text)
         say(f"report:  {answer.report}")
         say(f"compare: {answer.compare_url}")
     if not as_json:

@@ -1,6 +1,5 @@
 """dml schedule, schedules, unschedule: studies that run by the clock."""
 
-import difflib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -8,13 +7,18 @@ from pathlib import Path
 from flows.commands.terminal import say
 from flows.servers.schedules import create_schedule, delete_schedule, list_schedules
 
-STUDIES_FOLDER = Path("studies")
-
 
 def run_schedule(study: str, *, cron: str, profile: str | None) -> None:
-    """Schedules a study; one that is scheduled already gets the new time."""
+    """Schedules a study; one that is scheduled already gets the new time.
+
+    The study and the time are checked first, as `dml check` does, and all problems told together:
+    a mistake is to show now and not at night.
+    """
+    # Reading a study imports much that the other commands of this file do not need.
+    from flows.commands.schedule_checks import check_request
+
     folder = Path.cwd()
-    check_study_exists(study, folder / STUDIES_FOLDER)
+    check_request(study, profile=profile, cron=cron, folder=folder)
     created = create_schedule(study, cron=cron, folder=folder, profile=profile)
     listed = ", ".join(f"{date:%Y-%m-%d %H:%M}" for date in created.next_dates)
     say(f"{study} runs by {cron!r}, next at {listed} UTC; at most one run at a time")
@@ -44,13 +48,3 @@ def run_unschedule(study: str) -> None:
     """Removes a study's schedule."""
     name = delete_schedule(study, folder=Path.cwd())
     say(f"{name} is no longer scheduled; a run that already works goes on")
-
-
-def check_study_exists(study: str, folder: Path) -> None:
-    """Raises FileNotFoundError when a study has no file; with the nearest name there is."""
-    if (folder / f"{study}.yaml").is_file():
-        return
-    known = sorted(path.stem for path in folder.glob("*.yaml"))
-    near = difflib.get_close_matches(study, known, n=1)
-    advice = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known) or 'none'}."
-    raise FileNotFoundError(f"there is no study {study!r} in {folder}. {advice}")

@@ -26,16 +26,20 @@ def run_studies() -> None:
 
 
 def run_check(names: list[str], params: Path, assignments: list[str]) -> None:
-    """Checks parameters and studies; prints every problem and fails if there is one."""
+    """Checks parameters, studies and their profiles; prints every problem and fails if one is."""
     problems: list[str] = []
     for name in names or study_names():
         request = StudyRequest(study=name, params=str(params), overrides=tuple(assignments))
         try:
             context = load_context(request)
+            profiles = list(context.study.definition.profiles)
+            for profile in profiles:
+                load_context(request.model_copy(update={"profile": profile}))
         except ConfigError as error:
             problems.append(str(error))
         else:
-            say(f"{name}: {len(context.study.arms)} arms, sound")
+            also = f", also as {', '.join(profiles)}" if profiles else ""
+            say(f"{name}: {len(context.study.arms)} arms, sound{also}")
     if problems:
         # The same problem of params.yaml is found once for each study.
         raise ValueError("\n".join(dict.fromkeys(problems)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flows.servers.cron import next_dates
 from flows.servers.plans import WORK_POOL
 from flows.servers.prefect_api import ensure_work_pool, has_worker, open_client
+from flows.servers.registry import use_running_servers
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -71,8 +72,8 @@ def create_schedule(
         ValueError: when the cron expression is wrong or never comes due; when no server answers.
     """
     check_entrypoint(folder, entrypoint)
+    dates = check_cron(cron, folder=folder)
     with open_client(folder) as client:
-        dates = next_dates(cron)
         ensure_work_pool(client)
         _create_deployment(
             client,
@@ -83,6 +84,13 @@ def create_schedule(
             parameters={"studies": [study], "profile": profile, **(parameters or {})},
         )
         return Created(dates, has_worker(client))
+
+
+def check_cron(cron: str, *, folder: Path) -> list[datetime]:
+    """Returns when a cron expression comes due next; raises ValueError when it is none."""
+    # Prefect reads the environment when it is imported, and the check of cron imports it.
+    use_running_servers(folder)
+    return next_dates(cron)
 
 
 def list_schedules(folder: Path) -> list[Schedule]:
@@ -199,6 +207,12 @@ def _next_and_last(
         for run in runs
         if run.state_name == "Scheduled" and run.expected_start_time
     ]
-    begun = [run for run in runs if run.state_name not in ("Scheduled", "Late")]
+    begun = [
+        run
+        for run in runs
+        if run.state_name not in ("Scheduled", "Late")
+        # One that met another never started, and says nothing of how the study went.
+        and not (run.state_name == "Cancelled" and run.start_time is None)
+    ]
     next_run = min(planned).isoformat(timespec="seconds") if planned else ""
     return next_run, (begun[0].state_name or "") if begun else ""

@@ -46,7 +46,8 @@ def locate_prepared(folder: Path, dataset: Path, *, remote: str = "") -> Prepare
         if not found:
             raise DvcError(
                 f"dvc.lock knows no version of {dataset}, so no node can fetch it by its hash. "
-                "Make it with: dvc repro prepare, then upload it with: dml data push"
+                "The dataset of params.yaml is made with: dvc repro prepare, and uploaded with: "
+                "dml data push. One with an alias of a study's own needs data_access.mode=shared."
             )
         return PreparedSource(dataset.name, str(found[0].hash_info.value), chosen)
 

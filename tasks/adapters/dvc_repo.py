@@ -54,12 +54,12 @@ def stale_stages(
 def commit_stage(folder: Path, name: str) -> None:
     """Writes to dvc.lock that a stage ran outside DVC, and puts its outputs into the cache.
 
-    Running it twice is safe.
+    Running it twice is safe. The project stays locked from the reading of dvc.lock to its
+    writing, so that what other processes commit is kept.
     """
-    with open_repo(folder) as repo:
-        with lock_repo(repo):
-            if name not in (known := [stage.name for stage in _pipeline_stages(repo)]):
-                raise _unknown_stage(name, known)
+    with open_repo(folder) as repo, lock_repo(repo):
+        if name not in (known := [stage.name for stage in _pipeline_stages(repo)]):
+            raise _unknown_stage(name, known)
         # DVC takes names and some paths of a stage to be relative to the current folder.
         with contextlib.chdir(repo.root_dir):
             repo.commit(name, force=True)

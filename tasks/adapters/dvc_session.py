@@ -29,6 +29,18 @@ class DvcError(ValueError):
     """DVC cannot do what was asked; says why and which command helps."""
 
 
+class DvcLocked(DvcError):
+    """Another process holds the project for the moment."""
+
+    def __init__(self, reason: str) -> None:
+        """Takes who holds which project, as a sentence."""
+        super().__init__(
+            f"{reason} One process may change it at a time. Wait until that one has ended, then "
+            "run the same command again."
+        )
+        self.reason = reason
+
+
 def has_repo(folder: Path) -> bool:
     """Returns whether the folder is the root of a DVC project."""
     return (folder / ".dvc").is_dir()
@@ -81,7 +93,7 @@ def _plain_errors(folder: Path) -> Iterator[None]:
     except NotDvcRepoError as error:
         raise DvcError(f"{folder} is no DVC project: {error}. Run: dvc init") from error
     except LockError as error:
-        raise DvcError(_describe_lock(folder, error)) from error
+        raise DvcLocked(_describe_lock(folder, error)) from error
     except NoRemoteError as error:
         raise DvcError(
             f"the DVC project at {folder} has no remote to keep data in. Run: {ADD_REMOTE}"
@@ -94,10 +106,7 @@ def _describe_lock(folder: Path, error: LockError) -> str:
     holders = ", ".join(_lock_holders(folder / ".dvc" / "tmp" / "lock"))
     # Where a stage is running, DVC's own message names its process; otherwise we look for it.
     who = f"by {holders}" if holders else f"by another process ({error})"
-    return (
-        f"the DVC project at {folder} is locked {who}. One process may change it at a time. "
-        "Wait until that one has ended, then run the same command again."
-    )
+    return f"the DVC project at {folder} is locked {who}."
 
 
 def _lock_holders(file: Path) -> Iterator[str]:

@@ -1,22 +1,20 @@
 """Joins a Ray cluster, or starts one on this machine for as long as it is needed."""
 
-import atexit
 import contextlib
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from dml_core.config.pipeline import RayConfig
+from tasks.guardian import guarded_folder, remember_processes
 
 PACKAGES = ("dml_core", "tasks", "flows")
 _QUIET = {
@@ -53,8 +51,9 @@ def connect(config: RayConfig) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    with _kept_sigterm():
+    with _kept_sigterm() as keep:
         _start(config) if config.address == "local" else _join(config)
+        keep()
         try:
             yield
         finally:
@@ -87,7 +86,10 @@ def _start(config: RayConfig) -> None:
 
     # A machine without enough cores for the configured trial still runs one at a time.
     cores = max(len(os.sched_getaffinity(0)), int(-(-config.cpus_per_trial // 1)))
-    ray.init(address="local", num_cpus=cores, **_quietly())
+    # Below a folder of this user alone, since Ray lets everybody write to its own.
+    folder = guarded_folder() / "ray"
+    ray.init(address="local", num_cpus=cores, _temp_dir=str(folder), **_quietly())
+    remember_processes()
 
 
 def _join(config: RayConfig) -> None:
@@ -129,9 +131,7 @@ def _provide_token() -> None:
     if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
         return
     # Ray reads the token once a process, so the file has to stay for as long as the process.
-    folder = Path(tempfile.mkdtemp(prefix="dml-ray-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    token = folder / "token"
+    token = guarded_folder() / "token"
     descriptor = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(secrets.token_hex(32))
@@ -161,13 +161,21 @@ def _say_unreachable(address: str, problem: str) -> str:
 
 
 @contextmanager
-def _kept_sigterm() -> Iterator[None]:
-    """Puts back a handler of SIGTERM that Ray replaces; the system's default is not worth it."""
+def _kept_sigterm() -> Iterator[Callable[[], None]]:
+    """Yields what puts back a handler of SIGTERM that Ray replaces; the end of the block does too.
+
+    Ray's own ends the process properly, so within the block it stays where there was none.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: None
         return
     before = signal.getsignal(signal.SIGTERM)
+
+    def put_back() -> None:
+        if callable(before):
+            signal.signal(signal.SIGTERM, before)
+
     try:
-        yield
+        yield put_back
     finally:
         signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)

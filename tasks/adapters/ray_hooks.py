@@ -1,6 +1,7 @@
 """What Ray Tune asks and tells during a sweep, passed on to the sweep's conductor."""
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -113,19 +114,35 @@ class SilentProgress(_OnDriver, TrialProgressCallback):
         """Prints nothing."""
 
 
-class LedStopper(_OnDriver, Stopper):
-    """Ends the sweep when too many trials failed, or the driver itself made an error."""
+class SweepTimedOut(ValueError):
+    """A sweep worked longer than sweep.timeout_seconds allows; the ledger is kept."""
 
-    def __init__(self, conductor: Conductor) -> None:
+
+class LedStopper(_OnDriver, Stopper):
+    """Ends the sweep when too many trials failed, its time is over, or the driver made an error."""
+
+    def __init__(self, conductor: Conductor, *, timeout_seconds: float = 0.0) -> None:
         self._conductor = conductor
+        self._timeout_seconds = timeout_seconds
+        self._started = time.monotonic()
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Stops no single trial."""
         return False
 
     def stop_all(self) -> bool:
-        """Returns whether the whole sweep has to stop."""
+        """Returns whether the whole sweep has to stop; Tune asks some ten times a second."""
+        with self._conductor.kept_errors():
+            self._check_time()
         return self._conductor.must_stop
+
+    def _check_time(self) -> None:
+        if 0 < self._timeout_seconds <= time.monotonic() - self._started:
+            raise SweepTimedOut(
+                f"the sweep was stopped after sweep.timeout_seconds={self._timeout_seconds:g}, "
+                f"with {len(self._conductor.records)} trials done. All epochs are kept: the same "
+                "command goes on where it stopped. Allow more time there, or 0 for no limit."
+            )
 
 
 def _spec_of(trial: Trial) -> TrialSpec:

@@ -1,6 +1,7 @@
 """Runs the sweep of a study on Ray: the search of all arms, then the winners over the seeds."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from dml_core.studies.ledger import Ledger
 from dml_core.studies.plain_specs import spec_to_plain
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.studies.rungs import SuccessiveHalving
+from dml_core.studies.trial_pool import TrialPool, read_origin
 from dml_core.studies.trial_spec import TrialRecord, TrialSpec
 from dml_core.studies.winners import choose_winners
 from tasks.adapters.ray_cluster import connect, count_concurrent
@@ -42,6 +44,8 @@ def run_sweep(
     *,
     folder: Path,
     output: Path | None = None,
+    sweeps: Path | None = None,
+    on_begin: Callable[[], Any] = _ignore,
     on_update: Callable[[SweepProgress], None] = _ignore,
     on_trial_start: Callable[[TrialSpec], None] = _ignore,
     on_epoch: Callable[[TrialSpec, Mapping[str, Any]], None] = _ignore,
@@ -56,6 +60,9 @@ def run_sweep(
         pipeline: where and within which limits it runs.
         folder: the working folder, `results/.sweeps/<study>`; every node must see it.
         output: what the sweep leaves; by default `results/<study>/sweep` beside it.
+        sweeps: holds the working folders of all studies; a trial that ended in one of them with the
+            same configuration, code and data is taken over. None trains all.
+        on_begin: called first, once no other process can work in the folder.
         on_update: gets the progress after each change.
         on_trial_start: gets each trial's spec. This and the next two are called on the driver,
             again from the start for trials of an earlier process.
@@ -71,13 +78,19 @@ def run_sweep(
     output = output or folder.parent.parent / folder.name / "sweep"
     events = SweepEvents(on_update, on_trial_start, on_epoch, on_trial_end)
     with hold_folder(folder):
-        result = _run(study, pipeline, folder, output, events)
+        on_begin()
+        result = _run(study, pipeline, folder, output, sweeps, events)
         write_sweep(study, result, working_folder=folder, versions=_versions(study))
     return result
 
 
 def _run(
-    study: ResolvedStudy, pipeline: PipelineConfig, folder: Path, output: Path, events: SweepEvents
+    study: ResolvedStudy,
+    pipeline: PipelineConfig,
+    folder: Path,
+    output: Path,
+    sweeps: Path | None,
+    events: SweepEvents,
 ) -> SweepResult:
     ledger = Ledger(folder, code=hash_training_code(), data_version=remember_versions())
     total = count_trials(study)
@@ -90,6 +103,7 @@ def _run(
         tracker=tracker,
         events=events,
         halving=_make_halving(study, ledger),
+        pool=TrialPool(ledger, sweeps),
         max_failed=max_failed,
     )
     # Nothing to run means no cluster to wait for.
@@ -100,7 +114,9 @@ def _run(
     if conductor.has_too_many_failures:
         (folder / STOPPED_FILE).touch()
         raise TooManyFailures(_say_failures(study, conductor.failures, max_failed))
-    return _collect(study, list(conductor.records.values()), output)
+    records = list(conductor.records.values())
+    num_shared = sum(_is_shared(record, folder) for record in records)
+    return replace(_collect(study, records, output), num_shared=num_shared)
 
 
 def count_trials(study: ResolvedStudy) -> int:
@@ -161,6 +177,11 @@ def _collect(study: ResolvedStudy, records: list[TrialRecord], output: Path) -> 
     searched = sorted((r for r in records if r.spec.stage == "search"), key=place)
     repeated = sorted((r for r in records if r.spec.stage == "repeat"), key=place)
     return SweepResult(searched, choose_winners(study, searched), repeated, output)
+
+
+def _is_shared(record: TrialRecord, folder: Path) -> bool:
+    origin = read_origin(folder / record.folder)
+    return origin is not None and origin.study != folder.name
 
 
 def _forget_failures(ledger: Ledger) -> None:

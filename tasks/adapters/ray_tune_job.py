@@ -57,7 +57,7 @@ def run_tune_job(
                 LedCallback(conductor, max_restarts=sweep.max_restarts),
                 SilentProgress(),
             ],
-            stop=LedStopper(conductor),
+            stop=LedStopper(conductor, timeout_seconds=sweep.timeout_seconds),
             verbose=0,
         ),
     )

@@ -1,82 +1,88 @@
-"""Draws a study's figure: one metric over its arms, with intervals."""
+"""Draws a study's figures: PNG, SVG and the numbers as CSV beside them."""
 
+import csv
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dml_core.studies.definition import Figure
+from dml_core.studies.figures import Figure, Published
+from dml_core.studies.observations import Observations
+from dml_core.studies.resolved import ResolvedStudy
+from tasks.report_page.compose import draw_ours, measure_ours
+from tasks.report_page.labels import PUBLISHED
+from tasks.report_page.matrices import draw_matrices, make_matrix_rows, to_panel
+from tasks.report_page.panels import Panel, make_panels
+from tasks.report_page.published import draw_published, make_published_panel, measure_published
+from tasks.report_page.style import plain, report_style
 
-# Okabe and Ito's colours, told apart also by colour-blind people.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-
-
-@dataclass(frozen=True)
-class Point:
-    """One arm in the figure."""
-
-    arm: str
-    x: Any
-    """Its value of the figure's x key, or its name."""
-    group: str
-    mean: float
-    low: float
-    high: float
+WIDTH_INCHES = 7.2
+COLUMNS = ("panel", "series", "x", "mean", "low", "high", "num_seeds")
 
 
-def draw_figure(points: Sequence[Point], figure: Figure, *, title: str, target: Path) -> None:
-    """Writes the figure to a PNG; bars for names, lines with intervals for numbers."""
-    import matplotlib as mpl
+def draw_figure(
+    study: ResolvedStudy,
+    observations: Observations,
+    figure: Figure,
+    *,
+    target: Path,
+    published: Sequence[Published] = (),
+) -> Any:
+    """Writes a figure as .png, .svg and .csv beside each other, and returns it as it was drawn.
 
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    width = max(6.0, 0.45 * len(points) + 2)
-    canvas, axes = plt.subplots(figsize=(width, 4.2), dpi=120, layout="constrained")
-    if figure.kind in ("line", "lines"):
-        _draw_lines(axes, points, log_x=figure.log_x)
-    else:
-        _draw_bars(axes, points)
-    axes.set_xlabel(figure.x)
-    axes.set_ylabel(f"{figure.y} (mean and 95 % interval)")
-    axes.set_title(textwrap.fill(title, int(width * 12)), loc="left", fontsize=10)
-    axes.grid(axis="y", alpha=0.3)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    canvas.savefig(target)
-    plt.close(canvas)
-
-
-def _draw_bars(axes: Any, points: Sequence[Point]) -> None:
-    positions = range(len(points))
-    groups = sorted({point.group for point in points})
-    colors = [COLORS[groups.index(point.group) % len(COLORS)] for point in points]
-    errors = [
-        [max(point.mean - point.low, 0) for point in points],
-        [max(point.high - point.mean, 0) for point in points],
+    Args:
+        study: the study, for its arms.
+        observations: its numbers.
+        figure: what to draw.
+        target: path without an ending.
+        published: what papers printed, drawn below in axes of their own.
+    """
+    is_matrices = figure.kind == "matrices"
+    rows = make_matrix_rows(study, observations, figure.y[0]) if is_matrices else []
+    panels = [] if is_matrices else make_panels(study, observations, figure)
+    title = textwrap.wrap(figure.title or study.definition.question, 84)
+    heights = [
+        0.2 * len(title) + (0.3 + 2.6 * len(rows) if rows else measure_ours(panels, figure)),
+        measure_published(published, figure),
     ]
-    axes.bar(positions, [point.mean for point in points], color=colors, alpha=0.85)
-    axes.errorbar(
-        positions, [point.mean for point in points], yerr=errors, fmt="none", ecolor="black",
-        capsize=3,
-    )  # fmt: skip
-    axes.set_xticks(list(positions), [str(point.x) for point in points], rotation=35, ha="right")
-    lows = [point.low for point in points]
-    highs = [point.high for point in points]
-    span = max(highs) - min(lows)
-    # Bars from zero would hide differences of a few points; the axis says where it starts.
-    axes.set_ylim(max(0.0, min(lows) - 0.3 * span), max(highs) + 0.1 * span or None)
+    with report_style() as plt:
+        canvas = plt.figure(figsize=(WIDTH_INCHES, sum(heights)), layout="constrained")
+        parts = _split(canvas, heights)
+        parts[0].suptitle("\n".join(map(plain, title)), x=0.012, ha="left", fontsize=10)
+        if rows:
+            draw_matrices(parts[0], rows, figure)
+        else:
+            draw_ours(parts[0], panels, figure)
+        if published:
+            draw_published(parts[1], published, figure)
+        save_canvas(canvas, target)
+    drawn = [to_panel(rows, figure.y[0])] if rows else panels
+    write_numbers([*drawn, *map(make_published_panel, published)], target.with_suffix(".csv"))
+    return canvas
 
 
-def _draw_lines(axes: Any, points: Sequence[Point], *, log_x: bool) -> None:
-    groups = sorted({point.group for point in points})
-    for number, group in enumerate(groups):
-        line = sorted((p for p in points if p.group == group), key=lambda p: float(p.x))
-        xs = [float(point.x) for point in line]
-        color = COLORS[number % len(COLORS)]
-        axes.plot(xs, [p.mean for p in line], marker="o", color=color, label=group or None)
-        axes.fill_between(xs, [p.low for p in line], [p.high for p in line], color=color, alpha=0.2)
-    if log_x:
-        axes.set_xscale("log")
-    if any(groups):
-        axes.legend(fontsize=8)
+def save_canvas(canvas: Any, target: Path) -> None:
+    """Writes a drawing as PNG and SVG; equal drawings give equal files."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    canvas.savefig(target.with_suffix(".png"), metadata={"Software": None})
+    canvas.savefig(target.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
+
+
+def write_numbers(panels: Sequence[Panel], target: Path) -> None:
+    """Writes one line for each drawn point, those without a score included."""
+    with open(target, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for panel in panels:
+            name = f"published: {panel.title}" if panel.metric == PUBLISHED else panel.metric
+            for series in panel.series:
+                writer.writerows(
+                    [name, series.name, p.x, p.mean, p.low, p.high, p.num_seeds]
+                    for p in series.points
+                )
+
+
+def _split(canvas: Any, heights: Sequence[float]) -> list[Any]:
+    if not heights[1]:
+        return [canvas]
+    return list(canvas.subfigures(2, 1, height_ratios=heights))

@@ -42,13 +42,16 @@ elif stage == "sweep":
 elif stage == "evaluate":
     write(f"results/{{study}}/evaluate/scores.json", json.dumps({{"score": score}}))
 elif stage == "report":
-    for name in ("answer.json", "index.html", "figure.png"):
+    for name in ("answer.json", "index.html", "summary.json"):
         write(f"reports/{{study}}/{{name}}", "{{}}")
     arms = {{"small": score, "large": score / 2}}
     metrics = {{arm: {{"map_at_r": value}} for arm, value in arms.items()}}
     write(f"reports/{{study}}/metrics.json", json.dumps(metrics))
     rows = "".join(f"{{arm}},0,{{value}}\\n" for arm, value in arms.items())
     write(f"reports/{{study}}/plots/scores.csv", "arm,seed,map_at_r\\n" + rows)
+    drawn = "".join(f"{{arm}},{{value}},{{value}}\\n" for arm, value in arms.items())
+    write(f"reports/{{study}}/figures/figure.csv", "series,x,mean\\n" + drawn)
+    write(f"reports/{{study}}/figures/figure.svg", "<svg xmlns='http://www.w3.org/2000/svg'/>")
 else:
     sys.exit(f"no stage {{stage}}")
 '''

@@ -1,4 +1,4 @@
-"""A project folder with a tiny flow, and the command line run in it, for tests of servers."""
+"""The command line run in a folder of its own, and servers asked, for tests of servers."""
 
 import json
 import os
@@ -13,29 +13,10 @@ from typing import Any
 
 DML = Path(sys.executable).with_name("dml")
 
-TINY_FLOW = '''
-import time
-from pathlib import Path
-
-from prefect import flow
-
-
-@flow
-def ablation(studies: list[str], profile: str | None = None, seconds: float = 0.0) -> None:
-    """Stands in for the real flow: sleeps, then leaves a line."""
-    time.sleep(seconds)
-    with open("ran.txt", "a") as file:
-        file.write(f"{studies} {profile} {Path.cwd()}\\n")
-'''
-
 
 def make_project(folder: Path) -> Path:
-    """Writes the tiny flow, three studies without content and a home of its own."""
-    for name in ("flows", "studies", "home"):
-        (folder / name).mkdir(parents=True)
-    (folder / "flows" / "ablation.py").write_text(TINY_FLOW, encoding="utf-8")
-    for study in ("often", "slow", "main"):
-        (folder / "studies" / f"{study}.yaml").touch()
+    """Makes a folder for servers, with a home of its own."""
+    (folder / "home").mkdir(parents=True)
     return folder
 
 

@@ -7,6 +7,7 @@ import pytest
 from dml_core.config import ConfigError
 from dml_core.config.loading import ProjectConfig, load_project_config
 from dml_core.studies import ResolvedStudy, TrialRecord, TrialSpec, load_study
+from dml_core.studies.arm_checks import TrainingSize
 
 LEARNING_RATE = "nuisance: {optimizer.learning_rate: {log_uniform: [1e-4, 1e-2]}}"
 TWO_ARMS = f"""
@@ -31,13 +32,13 @@ def read_study(
     *assignments: str,
     params: str = "",
     profile: str | None = None,
-    num_classes: int | None = None,
+    size: TrainingSize | None = None,
 ) -> ResolvedStudy:
     """Writes a study named `asked` and loads it."""
     path = folder / "asked.yaml"
     path.write_text(text, encoding="utf-8")
     project = make_project(folder, params, *assignments)
-    return load_study(path, project, profile=profile, num_classes=num_classes)
+    return load_study(path, project, profile=profile, size=size)
 
 
 def problems_of(folder: Path, text: str, *assignments: str, **options: object) -> list[str]:

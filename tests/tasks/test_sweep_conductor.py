@@ -5,7 +5,9 @@ import pytest
 from dml_core.config import TrialConfig
 from dml_core.studies.ledger import Ledger, write_end
 from dml_core.studies.rungs import SuccessiveHalving
+from dml_core.studies.trial_pool import TrialPool, read_origin
 from dml_core.studies.trial_spec import TrialSpec
+from dml_core.training.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
 from tasks.sweep_conductor import Conductor, SweepEvents, refill_rungs
 from tasks.sweep_progress import ProgressTracker
 from tasks.trial_sources import ListedTrials, SearchThenRepeats
@@ -26,9 +28,9 @@ def other_seed(seed):
 class Game:
     """A conductor over given trials, and everything it said."""
 
-    def __init__(self, folder, search, repeats=(), *, halving=None, max_failed=10):
+    def __init__(self, folder, search, repeats=(), *, halving=None, max_failed=10, sweeps=None):
         self.heard = []
-        self.ledger = Ledger(folder, code="", data_version=lambda config: "")
+        self.ledger = Ledger(folder, code="", data_version=lambda config: "data")
         if halving:
             refill_rungs(halving, self.ledger)
         events = SweepEvents(
@@ -43,6 +45,7 @@ class Game:
             tracker=ProgressTracker("study", total=9),
             events=events,
             halving=halving,
+            pool=TrialPool(self.ledger, sweeps),
             max_failed=max_failed,
         )
 
@@ -53,7 +56,10 @@ class Game:
             epoch = {"epoch": count, "train_seconds": 0.5, "validation": {METRIC: score}}
             if not self.conductor.report(spec, epoch):
                 return self.conductor.end(spec)
-        write_end(self.ledger.trial_folder(spec), spec.config, outcome=outcome, reason="")
+        folder = self.ledger.trial_folder(spec)
+        state = Checkpoint(spec.config, len(scores), model={}, loss={}, optimizer={})
+        save_checkpoint(state, checkpoint_path(folder / "checkpoints", len(scores)))
+        write_end(folder, spec.config, outcome=outcome, reason="")
         return self.conductor.end(spec)
 
 
@@ -80,7 +86,8 @@ def test_a_repeat_with_the_configuration_of_a_finished_search_trial_is_not_train
     assert game.conductor.next() is None
     record = game.conductor.records[repeat.trial_id]
     assert record.spec == repeat
-    assert (record.score, record.folder) == (0.4, f"trials/{spec.trial_id}")
+    assert (record.score, record.folder) == (0.4, f"trials/{repeat.trial_id}")
+    assert read_origin(tmp_path / record.folder).trial_id == spec.trial_id
     assert game.heard[-4:] == [
         ("start", repeat.trial_id),
         ("epoch", repeat.trial_id, 1),
@@ -89,8 +96,40 @@ def test_a_repeat_with_the_configuration_of_a_finished_search_trial_is_not_train
     ]
 
 
+def test_a_trial_that_another_study_trained_is_told_and_not_run(tmp_path):
+    other, own = make_spec(0, arm="x"), make_spec(0)
+    before = Game(tmp_path / "other", [other])
+    before.conductor.next()
+    before.play(other, [0.1, 0.4])
+    game = Game(tmp_path / "own", [own, make_spec(1, config=other_seed(1))], sweeps=tmp_path)
+    assert game.conductor.next() == make_spec(1, config=other_seed(1))
+    record = game.conductor.records[own.trial_id]
+    assert (record.spec, record.status, record.score) == (own, "finished", 0.4)
+    assert game.heard == [
+        ("start", own.trial_id),
+        ("epoch", own.trial_id, 1),
+        ("epoch", own.trial_id, 2),
+        ("finished", own.trial_id),
+    ]
+
+
+def test_a_search_that_prunes_trains_its_own_trials_and_takes_over_repeats(tmp_path):
+    config = other_seed(1)
+    before = Game(tmp_path / "other", [make_spec(0, arm="x"), make_spec(1, arm="x", config=config)])
+    for number, each in enumerate((CONFIG, config)):
+        before.conductor.next()
+        before.play(make_spec(number, arm="x", config=each), [0.4])
+    own, repeat = make_spec(0), make_spec(1, stage="repeat", config=config)
+    halving = SuccessiveHalving(grace_epochs=1, reduction_factor=2)
+    game = Game(tmp_path / "own", [own], [repeat], halving=halving, sweeps=tmp_path)
+    assert game.conductor.next() == own
+    game.play(own, [0.5])
+    assert game.conductor.next() is None
+    assert game.conductor.records[repeat.trial_id].score == 0.4
+
+
 def test_what_ended_before_is_told_again_and_not_run(tmp_path):
-    specs = [make_spec(0), make_spec(1)]
+    specs = [make_spec(0), make_spec(1, config=other_seed(1))]
     before = Game(tmp_path, specs)
     before.conductor.next()
     before.play(specs[0], [0.1])

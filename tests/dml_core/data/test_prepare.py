@@ -47,6 +47,20 @@ def test_a_prepared_folder_has_its_parts(tmp_path):
     verify_files(config.prepared_path)
 
 
+def test_a_limit_keeps_the_first_images_of_each_class(tmp_path):
+    listing = write_tree(tmp_path / "raw")
+    config = tree_config(tmp_path).model_copy(update={"max_images_per_class": 2})
+    info = prepare_dataset(listing, config, workers=1)
+    assert (info.num_development_images, info.num_test_images) == (6, 6)
+    by_class = {}
+    for record in sorted(listing.records, key=lambda record: record.path):
+        by_class.setdefault(record.class_name, []).append(record.path)
+    wanted = {path for paths in by_class.values() for path in paths[:2]}
+    development = open_development(config)
+    kept = [*development.train.paths, *development.validation.paths, *open_test(config)[0].paths]
+    assert set(kept) == wanted
+
+
 def test_one_and_two_workers_write_the_same_bytes(tmp_path):
     listing = write_tree(tmp_path / "raw", **MANY)
     alone, shared = tree_config(tmp_path / "1"), tree_config(tmp_path / "2")

@@ -6,7 +6,12 @@ from dml_core.config.evaluation import EvaluationConfig
 from dml_core.data.prepared import open_development, open_test
 from dml_core.evaluation.baselines import evaluate_raw_pixels, evaluate_untrained_features
 from dml_core.evaluation.embed import measure_spread
-from dml_core.evaluation.of_checkpoint import evaluate_checkpoint, load_trained_model
+from dml_core.evaluation.of_checkpoint import (
+    embed_with_checkpoint,
+    evaluate_checkpoint,
+    load_trained_model,
+)
+from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.training.checkpoint import load_checkpoint, save_checkpoint
 from dml_core.training.trial import run_trial
 from tests.references.tiny_trials import prepare_tiny, tiny_config
@@ -70,3 +75,22 @@ def test_spread_is_zero_only_when_all_are_alike():
     # Two opposite points: each lies one length from the centre.
     assert measure_spread(np.array([[1.0, 0.0], [-1.0, 0.0]], dtype=np.float32)) == 1
     assert np.isnan(measure_spread(np.array([[np.nan, 1.0]], dtype=np.float32)))
+
+
+def test_what_a_frozen_trunk_makes_of_the_images_is_kept(tmp_path, monkeypatch):
+    prepare_tiny(tmp_path)
+    config = tiny_config(tmp_path, training__epochs=1, trunk__train="from:stage3")
+    states = []
+    run_trial(
+        config,
+        open_development(config.data),
+        on_epoch_end=lambda _, state: states.append(state),
+    )
+    images, info = open_test(config.data)
+    plain = embed_with_checkpoint(states[0], images)
+    kept = embed_with_checkpoint(states[0], images, content_hash=info.content_hash)
+    # Activations are kept in half precision.
+    np.testing.assert_allclose(kept, plain, atol=3e-3)
+    monkeypatch.setattr(EmbeddingModel, "frozen_activations", None)
+    again = embed_with_checkpoint(states[0], images, content_hash=info.content_hash)
+    np.testing.assert_array_equal(again, kept)

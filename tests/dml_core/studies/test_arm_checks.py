@@ -3,7 +3,7 @@ import re
 import pytest
 
 from dml_core.config import resolve_trial_config
-from dml_core.studies.arm_checks import find_batch_problems, list_corners
+from dml_core.studies.arm_checks import TrainingSize, find_batch_problems, list_corners
 from dml_core.studies.dimensions import Choice, Range
 from tests.references.written_studies import problems_of
 
@@ -101,14 +101,55 @@ scheduler: {name: asha, grace_epochs: 4}
 )
 def test_a_batch_that_cannot_be_made_is_found(sampler, message):
     config = resolve_trial_config({f"sampler.{key}": value for key, value in sampler.items()})
-    (problem,) = find_batch_problems(config, num_classes=12)
+    (problem,) = find_batch_problems(config, TrainingSize(12, 96))
     assert re.search(message, problem)
 
 
+DENSE = {"sampler.name": "dense", "data.continuous_labels": ["rotation"]}
+
+
+@pytest.mark.parametrize("sampler", [{"sampler.name": "shuffled"}, DENSE])
+def test_a_batch_of_more_images_than_there_are_is_found(sampler):
+    config = resolve_trial_config({**sampler, "sampler.batch_size": 97})
+    assert find_batch_problems(config, TrainingSize(12, 97)) == []
+    (problem,) = find_batch_problems(config, TrainingSize(12, 96))
+    assert problem == (
+        "sampler.batch_size must be at most the number of training images. Got 97 and 96 images. "
+        "Lower sampler.batch_size."
+    )
+
+
 def test_batches_that_can_be_made_are_no_problem():
-    assert find_batch_problems(resolve_trial_config(), num_classes=12) == []
+    assert find_batch_problems(resolve_trial_config(), TrainingSize(12, 96)) == []
     shuffled = resolve_trial_config({"sampler.name": "shuffled"})
-    assert find_batch_problems(shuffled, num_classes=1) == []
+    assert find_batch_problems(shuffled, TrainingSize(1, 100)) == []
+    bins = {"data.continuous_labels": ["rotation"], "data.quantize_bins": 50}
+    balanced = {"sampler.class_ratio": None, "sampler.classes_per_batch": 20}
+    # The classes of this training are bins, however few classes the data have.
+    assert find_batch_problems(resolve_trial_config(bins, balanced), TrainingSize(12, 96)) == []
+
+
+def test_a_batch_is_checked_at_every_tuned_size_and_names_the_arm(tmp_path):
+    text = """
+question: q
+arms:
+  balanced: {}
+  shuffled: {sampler.name: shuffled}
+  dense: {sampler.name: dense, sampler.anchors_per_batch: 2}
+fixed: {data.continuous_labels: [rotation]}
+nuisance: {sampler.batch_size: {choice: [50, 100]}}
+trials_per_arm: 2
+"""
+    (problem,) = problems_of(tmp_path, text, size=TrainingSize(12, 99))
+    assert problem.startswith("nuisance.sampler.batch_size must be at most the number of training")
+    assert problem.endswith("Lower sampler.batch_size. (in arms shuffled, dense)")
+
+
+def test_dense_batches_need_continuous_labels(tmp_path):
+    text = "{question: q, arms: {a: {}, b: {sampler.name: dense}}}"
+    (problem,) = problems_of(tmp_path, text, size=TrainingSize(12, 200))
+    assert problem.startswith("arms.b: sampler.name=dense looks for the nearest by continuous")
+    assert "data.continuous_labels must name at least one column. Got none" in problem
 
 
 def test_a_tuned_class_ratio_is_checked_at_both_ends(tmp_path):
@@ -118,6 +159,6 @@ arms: {a: {}, b: {loss.alpha: 8}}
 nuisance: {sampler.class_ratio: {uniform: [0.01, 0.5]}}
 trials_per_arm: 2
 """
-    (problem,) = problems_of(tmp_path, text, num_classes=100)
+    (problem,) = problems_of(tmp_path, text, size=TrainingSize(100, 800))
     assert problem.startswith("nuisance.sampler.class_ratio must leave at least two of the 100")
     assert "Got 0.01, which leaves 1." in problem

@@ -45,7 +45,7 @@ ARMS = "question: q\narms: {a: {loss.alpha: 1}, b: {loss.alpha: 2}}\n"
         ),
         (
             "{question: q, arms: {a: {data.alias: x}, b: {}}}",
-            "arms.b has another data.alias than arm 'a'",
+            "arms.b changes nothing: with all defaults and fixed values it equals arm 'a'.",
         ),
         (
             "{question: q, arms: {a: {loss.alpha: 2}, b: {}}, grid: {loss.alpha: [3, 4]}}",
@@ -95,7 +95,8 @@ def test_set_may_not_give_the_seed(tmp_path):
 
 
 def test_set_may_not_give_folds_that_the_study_gives(tmp_path):
-    (problem,) = problems_of(tmp_path, TWO_ARMS + "folds: 2", "data.folds=3")
+    text = TWO_ARMS + "folds: 2\nfixed: {data.alias: two}"
+    (problem,) = problems_of(tmp_path, text, "data.folds=3")
     assert problem.startswith("--set data.folds is the study's own to set")
 
 

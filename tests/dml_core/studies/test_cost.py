@@ -11,18 +11,22 @@ from tests.references.written_studies import LEARNING_RATE, TWO_ARMS, read_study
 def test_the_cost_is_trials_times_epochs_times_images(tmp_path):
     study = read_study(tmp_path, TWO_ARMS + "fixed: {training.epochs: 5}\n")
     cost = estimate_cost(study, 0.002, 1000)
-    # 5 epochs x 1,000 images x 2 ms = 10 s; 2 arms x (3 tries + 2 seeds) = 10 trials.
+    # 5 epochs x 1,000 images x 2 ms = 10 s; 2 arms x (3 tries + 2 seeds) = 10 trials, of which
+    # the search has trained the winners' with the first seed already.
     assert cost.seconds_per_trial == {"triplet": pytest.approx(10), "anchor": pytest.approx(10)}
     assert (cost.num_search_trials, cost.num_repeat_trials) == (6, 4)
-    assert cost.total_seconds == pytest.approx(100)
-    assert cost.wall_seconds(num_concurrent=4) == pytest.approx(25)
+    assert (cost.num_reused_trials, cost.num_trained) == (2, 8)
+    assert cost.total_seconds == pytest.approx(80)
+    assert cost.wall_seconds(num_concurrent=4) == pytest.approx(20)
     with pytest.raises(ValueError, match=r"at least 1\. Got 0"):
         cost.wall_seconds(num_concurrent=0)
 
 
 def test_folds_multiply_the_search_and_not_the_repeats(tmp_path):
-    cost = estimate_cost(read_study(tmp_path, TWO_ARMS + "folds: 3\n"), 0.001, 1000)
+    text = TWO_ARMS + "folds: 3\nfixed: {data.alias: folded}\n"
+    cost = estimate_cost(read_study(tmp_path, text), 0.001, 1000)
     assert (cost.num_search_trials, cost.num_repeat_trials) == (18, 4)
+    assert (cost.num_reused_trials, cost.num_trained) == (0, 22)
 
 
 def test_arms_cost_by_their_own_epochs_and_networks(tmp_path):
@@ -35,7 +39,7 @@ seeds: [0]
 """
     cost = estimate_cost(read_study(tmp_path, text), {"short": 0.01, "long": 0.001}, 500)
     assert cost.seconds_per_trial == {"short": pytest.approx(10), "long": pytest.approx(4)}
-    assert cost.total_seconds == pytest.approx(28)
+    assert cost.total_seconds == pytest.approx(14)
 
 
 def test_an_arm_without_a_search_costs_its_repeats(tmp_path):

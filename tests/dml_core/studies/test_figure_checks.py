@@ -14,10 +14,69 @@ GRID = "question: q\ngrid: {loss.name: [triplet, contrastive], model.embedding_d
         "{kind: lines, x: model.embedding_dim, group: loss.name, log_x: true}",
         "{kind: heatmap, x: model.embedding_dim, group: loss.name, y: test.nmi}",
         "{kind: lines, x: epoch, y: validation.map_at_r}",
+        "{kind: lines, x: epoch, group: loss.name, y: [train.loss, validation.map_at_r]}",
+        "{kind: line, x: seconds, y: [validation.recall_at_1, train.synthetic_fraction]}",
+        "{kind: line, x: '*', y: test.recall_at_*}",
+        "{kind: lines, x: '*', y: validation.recall_at_*, group: model.embedding_dim}",
+        "{y: [test.recall_at_1, validation.map_at_r, train.loss]}",
     ],
 )
 def test_figures_that_can_be_drawn_are_accepted(tmp_path, figure):
     read_study(tmp_path, f"{GRID}figure: {figure}")
+    read_study(tmp_path, f"{GRID}figures: [{figure}, {figure}]")
+
+
+MEASURED = f"{GRID}measures: [gradients, step_cost]\nfixed: {{evaluation.class_distances: 5}}\n"
+
+
+@pytest.mark.parametrize(
+    ("figure", "needs"),
+    [
+        ("{y: cost.step_seconds}", "'cost.step_seconds' needs measures: [step_cost]"),
+        (
+            "{kind: lines, x: hardness, y: [gradient.positive, gradient.negative]}",
+            "'gradient.positive' needs measures: [gradients]",
+        ),
+        (
+            "{kind: matrices, y: table.hardest_distances}",
+            "needs evaluation.class_distances, the number of classes in the table, and arm 'triple",
+        ),
+    ],
+)
+def test_what_is_measured_apart_has_to_be_asked_for(tmp_path, figure, needs):
+    read_study(tmp_path, f"{MEASURED}figure: {figure}")
+    problems = problems_of(tmp_path, f"{GRID}figures: [{figure}]")
+    assert problems[0].startswith("figures.0.y ")
+    assert needs in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("figure", "problem"),
+    [
+        ("{y: gradient.positive}", "is a curve, which needs figure.x: hardness"),
+        ("{y: table.hardest_distances}", "is a table, which needs kind: matrices"),
+        ("{kind: line, x: epoch, y: gradient.positive}", "needs a metric of validation or train"),
+        ("{kind: line, x: hardness, y: validation.map_at_r}", "needs a metric of gradient as"),
+        ("{kind: matrices}", "must be table.<name> for kind: matrices. Got 'test.recall_at_1'"),
+        ("{kind: matrices, y: table.hardest_distance}", "Did you mean 'hardest_distances'?"),
+        ("{kind: matrices, y: table.hardest_distances, x: epoch}", "figure.x must be left out for"),
+        (
+            "{kind: matrices, y: table.hardest_distances, group: loss.name}",
+            "figure.group must be left out",
+        ),
+        ("{y: cost.seconds}", "must be one of cost.step_seconds, cost.memory_mib. Got 'cost.sec"),
+    ],
+)
+def test_figures_of_what_is_measured_have_their_kinds(tmp_path, figure, problem):
+    (found,) = problems_of(tmp_path, f"{MEASURED}figure: {figure}")
+    assert problem in found
+
+
+def test_every_figure_is_checked_and_named(tmp_path):
+    text = f"{GRID}figure: {{y: test.nm}}\nfigures: [{{}}, {{y: test.nm, group: loss.nam}}]"
+    starts = ["figure.y", "figures.1.y", "figures.1.group"]
+    found = problems_of(tmp_path, text)
+    assert [problem.split(" ")[0] for problem in found] == starts
 
 
 @pytest.mark.parametrize(
@@ -28,14 +87,22 @@ def test_figures_that_can_be_drawn_are_accepted(tmp_path, figure):
         ("{y: validation.nmi}", "which arm 'triplet-8' does not compute on validation"),
         ("{y: test.ndcg_at_10}", "does not compute on test"),
         ("{y: test.binary_recall_at_1}", "does not compute on test"),
-        ("{y: recall_at_1}", "must be test.<metric> or validation.<metric>. Got 'recall_at_1'"),
+        ("{y: recall_at_1}", "must be one of test.<name>, validation.<name>, train.<name>, cost"),
+        ("{y: []}", "figure.y must be a list with at least one"),
+        ("{y: validation.map_at_r}", "must begin with a metric of test or cost, since the verd"),
+        ("{y: [train.loss, test.nmi]}", "must begin with a metric of test or cost"),
+        ("{y: train.los}", "Got 'train.los'. Did you mean 'loss'?"),
+        ("{y: test.recall_at_*}", "has a star, which needs figure.x: '*'"),
+        ("{kind: line, x: '*'}", "a star in y goes with x: '*'"),
+        ("{kind: line, x: '*', y: test.ndcg_at_*}", "does not compute on test"),
+        ("{kind: bar, x: epoch, y: train.loss}", "figure.x=epoch is for kind: line or lines. Got"),
         (
             "{kind: line, x: model.width}",
             "figure.x must be a key that the arms vary. Got 'mod",
         ),
         ("{kind: line, x: model.embedding_dm}", "Did you mean 'model.embedding_dim'?"),
         ("{kind: line}", "figure.x=arm is for kind: bar. Got kind: line"),
-        ("{kind: line, x: epoch}", "figure.x=epoch needs a validation metric"),
+        ("{kind: line, x: epoch}", "The test classes are looked at once, at the end."),
         ("{kind: lines, x: model.embedding_dim}", "figure.group is needed by kind: lines"),
         ("{kind: heatmap, x: loss.name}", "figure.group is needed by kind: heatmap"),
         ("{group: model.width}", "figure.group must be a key that the arms vary"),

@@ -3,7 +3,8 @@ import json
 import pytest
 
 from dml_core.config import resolve_trial_config
-from dml_core.studies.ledger import Ledger, have_equal_numbers, note_start
+from dml_core.studies.equal_numbers import have_equal_numbers
+from dml_core.studies.ledger import Ledger, note_start
 from dml_core.studies.trial_spec import TrialSpec
 from tests.references.tiny_trials import tiny_config
 

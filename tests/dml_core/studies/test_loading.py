@@ -5,6 +5,7 @@ import pytest
 from dml_core.config import ConfigError
 from dml_core.config.loading import load_project_config
 from dml_core.studies import check_batches, list_studies, load_study
+from dml_core.studies.arm_checks import TrainingSize
 from tests.references.written_studies import TWO_ARMS, make_project, problems_of, read_study
 
 ROOT = Path(__file__).parents[3]
@@ -28,7 +29,7 @@ def test_all_problems_are_told_at_once_with_file_and_key(tmp_path):
         "nuisance.optimizer.learning_rate log_uniform must have low > 0",
         "trials_per_arm must be >= 1. Got 0",
         "seeds must differ, or one run counts as two. Got 1 more than once",
-        "figure.kind must be one of 'line', 'lines', 'bar' or 'heatmap'. Got 'pie'",
+        "figure.kind must be one of 'line', 'lines', 'bar', 'heatmap' or 'matrices'. Got 'pie'",
         "sheduler is not a known parameter. Did you mean 'scheduler'?",
         "fixed.seed is the study's own to set: seeds lists the seeds of all trials",
         "arms.a: loss.margn is not a known parameter of loss.name=triplet. Did you mean 'loss.m",
@@ -83,7 +84,7 @@ SMOKE = (
     TWO_ARMS
     + """
 profiles:
-  smoke: {fixed: {training.epochs: 2}, trials_per_arm: 1, seeds: [9], folds: 2}
+  smoke: {fixed: {training.epochs: 2, data.alias: folded}, trials_per_arm: 1, seeds: [9], folds: 2}
   one: {arms: [anchor], nuisance: {optimizer.weight_decay: {choice: [0, 0.1]}}, searcher: tpe}
 """
 )
@@ -94,6 +95,19 @@ def test_a_profile_is_put_over_the_study_by_name(tmp_path):
     assert (study.trials_per_arm, study.seeds, study.folds) == (1, (9,), 2)
     assert {spec.config.training.epochs for spec in study.search_specs()} == {2}
     assert read_study(tmp_path, SMOKE).seeds == (4, 7)
+
+
+def test_the_quick_profile_is_the_file_itself(tmp_path):
+    study = read_study(tmp_path, SMOKE, profile="quick")
+    assert study == read_study(tmp_path, SMOKE)
+
+
+def test_a_profile_of_the_files_own_name_is_refused(tmp_path):
+    text = TWO_ARMS + "profiles: {quick: {seeds: [1]}}"
+    assert problems_of(tmp_path, text) == [
+        "profiles.quick is the file itself and cannot be another size of it. "
+        "Put its values into the study."
+    ]
 
 
 def test_a_profile_may_keep_some_arms_and_add_ranges(tmp_path):
@@ -121,10 +135,10 @@ def test_a_profile_with_an_unknown_arm_or_seeds_twice_is_refused(tmp_path):
 def test_batches_are_checked_once_the_classes_are_known(tmp_path):
     text = TWO_ARMS + "fixed: {sampler.class_ratio: 0.02}\n"
     study = read_study(tmp_path, text)
-    check_batches(study, num_classes=100)
+    check_batches(study, TrainingSize(100, 800))
     with pytest.raises(ConfigError, match=r"at least two of the 60.*Got 0.02, which leaves 1.2"):
-        check_batches(study, num_classes=60)
-    problems = problems_of(tmp_path, text, num_classes=60)
+        check_batches(study, TrainingSize(60, 480))
+    problems = problems_of(tmp_path, text, size=TrainingSize(60, 480))
     assert len(problems) == 1
     assert problems[0].startswith("fixed.sampler.class_ratio must leave at least two")
 
@@ -147,10 +161,10 @@ def test_every_study_that_ships_is_sound_with_each_of_its_profiles(path):
 def test_the_main_study_asks_about_all_four_axes_with_enough_classes():
     project = load_project_config(ROOT / "params.yaml")
     path = ROOT / "studies" / "main.yaml"
-    study = load_study(path, project, num_classes=112)
+    study = load_study(path, project, size=TrainingSize(112, 2688))
     varied = {key for arm in study.arms for key in arm.layer}
     assert varied == {
         "loss.name", "model.embedding_dim", "sampler.batch_size", "sampler.class_ratio",
     }  # fmt: skip
     # Half of 64 classes are for the test, a quarter of the rest for validation.
-    load_study(path, project, profile="smoke", num_classes=24)
+    load_study(path, project, profile="smoke", size=TrainingSize(24, 192))

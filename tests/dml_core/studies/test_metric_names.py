@@ -1,9 +1,19 @@
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from dml_core.config import resolve_trial_config
 from dml_core.evaluation.evaluate import evaluate_embeddings
-from dml_core.studies.metric_names import is_higher_better, list_metrics
+from dml_core.studies.metric_names import (
+    TRAIN_METRICS,
+    is_higher_better,
+    list_metrics,
+    match_star,
+)
+
+LOSSES = Path(__file__).parents[3] / "dml_core" / "losses"
 
 EVERYTHING = {
     "data.continuous_labels": ["rotation"],
@@ -11,6 +21,7 @@ EVERYTHING = {
     "evaluation.recall_at": [1, 3],
     "evaluation.label_at": [2],
     "evaluation.ndcg_at": [3],
+    "evaluation.synthetic_points": 2,
 }
 
 
@@ -41,10 +52,43 @@ def test_validation_leaves_out_what_is_costly():
     names = list_metrics(resolve_trial_config(EVERYTHING), "validation")
     assert names == [
         "recall_at_1", "recall_at_3", "r_precision", "map_at_r",
-        "mean_label_distance_at_2", "ndcg_at_3",
+        "synthetic_recall_at_1", "synthetic_recall_at_3", "mean_label_distance_at_2", "ndcg_at_3",
     ]  # fmt: skip
 
 
-def test_only_distances_are_better_when_lower():
+@pytest.mark.parametrize(
+    ("pattern", "name", "number"),
+    [
+        ("ndcg_at_*", "ndcg_at_50", 50),
+        ("occluded_center_*_recall_at_1", "occluded_center_0.25_recall_at_1", 0.25),
+        ("occluded_center_*_recall_at_1", "occluded_boundary_0.25_recall_at_1", None),
+        ("recall_at_*", "binary_recall_at_1", None),
+        ("recall.at_*", "recall_at_1", None),
+    ],
+)
+def test_a_star_stands_for_a_number(pattern, name, number):
+    assert match_star(pattern, name) == number
+
+
+@pytest.mark.parametrize("path", sorted(LOSSES.glob("*.py")), ids=lambda path: path.stem)
+def test_every_diagnostic_of_a_loss_is_a_name_that_a_figure_may_use(path):
+    # What has a row for each class is no number of an epoch.
+    tables = {"hardest_distances", "hardest_classes"}
+    named = set(re.findall(r'^ {12,16}"([a-z_]+)": ', path.read_text(), re.MULTILINE))
+    named |= set(re.findall(r'diagnostics\["([a-z_]+)"\]', path.read_text()))
+    assert named - tables <= set(TRAIN_METRICS)
+
+
+def test_diagnostics_are_looked_for_where_they_are():
+    found = re.findall(r'"([a-z_]+)": ', (LOSSES / "expansion.py").read_text())
+    assert "synthetic_fraction" in found
+
+
+@pytest.mark.parametrize("metric", ["cost.step_seconds", "cost.memory_mib", "train.loss"])
+def test_less_cost_and_less_loss_are_better(metric):
+    assert not is_higher_better(metric)
+
+
+def test_of_scores_only_distances_are_better_when_lower():
     assert is_higher_better("test.recall_at_1")
     assert not is_higher_better("test.mean_label_distance_at_5")

@@ -87,7 +87,7 @@ def test_tpe_cannot_list_its_values_before(tmp_path):
 
 
 def test_every_try_is_judged_on_every_fold(tmp_path):
-    study = read_study(tmp_path, TWO_ARMS + "folds: 2\n")
+    study = read_study(tmp_path, TWO_ARMS + "folds: 2\nfixed: {data.alias: folded}\n")
     specs = study.search_specs()
     assert [spec.trial_id for spec in specs[:3]] == [
         "triplet-0-fold0", "triplet-0-fold1", "anchor-0-fold0",
@@ -133,6 +133,7 @@ arms:
 nuisance: {optimizer.learning_rate: {uniform: [0.1, 0.2]}}
 trials_per_arm: 12
 folds: 3
+fixed: {data.alias: folded}
 """
     study = read_study(tmp_path, text)
     specs = study.search_specs()
@@ -183,7 +184,7 @@ def test_the_digest_follows_what_decides_results_and_nothing_else(tmp_path):
         TWO_ARMS + "fixed: {training.epochs: 3}\n",
         TWO_ARMS + "scheduler: {name: asha}\n",
         TWO_ARMS + "searcher: tpe\n",
-        TWO_ARMS + "folds: 2\n",
+        TWO_ARMS + "folds: 2\nfixed: {data.alias: folded}\n",
     ]
     digests = {first, *(read_study(tmp_path, text).digest for text in changes)}
     assert len(digests) == len(changes) + 1

@@ -61,7 +61,7 @@ def test_an_arm_of_which_nothing_finished_has_no_values_but_a_reason(tmp_path):
 
 
 def test_the_mean_over_folds_decides_and_a_missing_fold_disqualifies(tmp_path):
-    study = read_study(tmp_path, TWO_ARMS + "folds: 2\n")
+    study = read_study(tmp_path, TWO_ARMS + "folds: 2\nfixed: {data.alias: folded}\n")
     # Means 0.5, 0.55; the third try lacks a fold.
     scores = [0.9, 0.1, 0.5, 0.6, 0.99, None]
     winner = choose_winners(study, records_of(study, scores))["triplet"]

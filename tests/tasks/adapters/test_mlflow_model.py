@@ -2,14 +2,21 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import mlflow
 import numpy as np
 import pytest
+import torch
 
+from dml_core.config import resolve_trial_config
+from dml_core.config.loading import to_flat_dict
 from dml_core.data.prepared import open_development
+from dml_core.evaluation.embed import measure_spread
 from dml_core.evaluation.of_checkpoint import embed_with_checkpoint
-from dml_core.training.checkpoint import load_checkpoint
+from dml_core.models.building import build_model
+from dml_core.training.checkpoint import load_checkpoint, save_checkpoint
+from dml_core.training.determinism import seeded_torch
 from tasks.adapters.mlflow_embedding_loader import EmbeddingModel
 from tasks.adapters.mlflow_model import pack_model, register_winner
 
@@ -22,12 +29,26 @@ class Blocker:
             raise ImportError("blocked: " + name)
 sys.meta_path.insert(0, Blocker())
 import mlflow, numpy
-uri, model_uri, images, output = sys.argv[1:]
+uri, images, *outputs = sys.argv[1:]
 mlflow.set_tracking_uri(uri)
-model = mlflow.pyfunc.load_model(model_uri)
-numpy.save(output, model.predict(numpy.load(images)))
-print(json.dumps([str(model.metadata.signature.inputs), sorted(model.metadata.flavors)]))
+said = []
+for output in outputs:
+    model = mlflow.pyfunc.load_model(output.partition("=")[2])
+    numpy.save(output.partition("=")[0], model.predict(numpy.load(images)))
+    said.append([str(model.metadata.signature.inputs), sorted(model.metadata.flavors)])
+print(json.dumps(said))
 """
+
+# Backbones of libraries, whose layers the exported program has to hold itself.
+BACKBONES = {
+    "resnet": {"model.backbone": "torchvision:resnet18", "model.pooling": "avg+max"},
+    "efficientnet": {
+        "model.backbone": "timm:tf_efficientnet_lite0",
+        "model.weights": "package:efficientnet_lite0",
+        "model.layer_norm": True,
+        "trunk.train": "from:blocks.5",
+    },
+}
 
 
 @pytest.fixture
@@ -50,21 +71,42 @@ def images_and_embeddings(checkpoint_file):
     return images.gather(np.arange(len(images))), embed_with_checkpoint(checkpoint, images)
 
 
+def make_checkpoint(knobs, *, like, path):
+    """A checkpoint of another network, whose batch norms have seen the images of a trained one."""
+    trained = load_checkpoint(like)
+    sizes = {"augmentation.input_size_px": 40, "evaluation.batch_size": 13}
+    config = resolve_trial_config(to_flat_dict(trained.config), sizes, knobs)
+    images = open_development(config.data).train.gather(np.arange(24))
+    with seeded_torch(0, "model"):
+        model = build_model(config, in_channels=trained.in_channels)
+    with torch.no_grad():
+        model(torch.from_numpy(images.transpose(0, 3, 1, 2).copy()))
+    state = replace(trained, config=config, model=model.state_dict(), best_model={})
+    save_checkpoint(state, path)
+    return path
+
+
 @pytest.mark.integration
-def test_the_registered_winner_needs_nothing_of_this_project(
+def test_registered_winners_need_nothing_of_this_project(
     tmp_path, tracking, mlflow_config, run_id, checkpoint_file, images_and_embeddings
 ):
-    images, wanted = images_and_embeddings
-    registered = register_winner(
-        tracking, mlflow_config, study="dimension", run_id=run_id, checkpoint=checkpoint_file
-    )
-    assert registered.uri == "models:/dml-dimension@champion"
-    np.save(tmp_path / "images.npy", images)
+    files = {"convnet": checkpoint_file}
+    for name, knobs in BACKBONES.items():
+        files[name] = make_checkpoint(knobs, like=checkpoint_file, path=tmp_path / f"{name}.pt")
+    uris = {
+        name: register_winner(
+            tracking, mlflow_config, study=name, run_id=run_id, checkpoint=path
+        ).uri
+        for name, path in files.items()
+    }
+    assert uris["convnet"] == "models:/dml-convnet@champion"
+    np.save(tmp_path / "images.npy", images_and_embeddings[0])
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    arguments = [tracking.uri, registered.uri, tmp_path / "images.npy", tmp_path / "found.npy"]
+    arguments = [tracking.uri, str(tmp_path / "images.npy")]
+    arguments += [f"{tmp_path / name}.npy={uri}" for name, uri in uris.items()]
     finished = subprocess.run(
-        [sys.executable, "-I", "-c", LOAD, *map(str, arguments)],
+        [sys.executable, "-I", "-c", LOAD, *arguments],
         cwd=elsewhere,
         capture_output=True,
         text=True,
@@ -72,10 +114,16 @@ def test_the_registered_winner_needs_nothing_of_this_project(
         check=False,
     )
     assert finished.returncode == 0, finished.stderr
-    inputs, flavors = json.loads(finished.stdout.splitlines()[-1])
-    assert "uint8" in inputs
-    assert flavors == ["python_function"]
-    np.testing.assert_allclose(np.load(tmp_path / "found.npy"), wanted, atol=1e-6)
+    for inputs, flavors in json.loads(finished.stdout.splitlines()[-1]):
+        assert "uint8" in inputs
+        assert flavors == ["python_function"]
+    for name, path in files.items():
+        checkpoint = load_checkpoint(path)
+        wanted = embed_with_checkpoint(
+            checkpoint, open_development(checkpoint.config.data).validation
+        )
+        assert measure_spread(wanted) > 0.1
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), wanted, atol=1e-5)
 
 
 def test_the_same_winner_is_registered_once_and_another_moves_the_alias(

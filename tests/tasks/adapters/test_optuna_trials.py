@@ -84,7 +84,7 @@ def test_every_way_to_end_can_be_told(study):
 
 
 def test_a_try_is_told_once_all_its_folds_have_ended(tmp_path):
-    study = tiny_study(tmp_path, tmp_path, STUDY + "folds: 2\n", data__max_classes=32)
+    study = tiny_study(tmp_path, tmp_path, STUDY, data__max_classes=32, data__folds=2)
     specs = run(TpeTrials(study), lambda spec: 0.5)
     assert len(specs) == 2 * 12 * 2
     assert specs[0].values == specs[1].values

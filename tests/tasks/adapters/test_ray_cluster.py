@@ -1,33 +1,21 @@
 """Joining clusters: none there, one of two nodes on this machine."""
 
-import contextlib
 import json
 import os
-import re
-import secrets
-import shutil
-import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from dml_core.config.pipeline import RayConfig
 from tasks.adapters.ray_cluster import RayUnreachable, connect, make_runtime_env
+from tests.references.ray_clusters import free_port, two_nodes
 from tests.references.tiny_trials import prepare_tiny
 
 ROOT = Path(__file__).parents[3]
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def test_a_cluster_that_is_not_there_is_named_with_what_to_do():
@@ -132,89 +120,18 @@ print(json.dumps({"most": max(most), "statuses": statuses, "code": code}))
 """
 
 
-class Cluster:
-    """Two nodes on this machine; the second one has a logical GPU."""
-
-    def __init__(self, folder):
-        token = folder / "token"
-        token.write_text(secrets.token_hex(32))
-        token.chmod(0o600)
-        self.environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith("RAY_")},
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(token),
-            "RAY_USAGE_STATS_ENABLED": "0",
-            # A busy machine takes its time.
-            "RAY_raylet_start_wait_time_s": "180",
-            "OMP_NUM_THREADS": "1",
-        }
-        self.processes = []
-        # Sockets lie below it, and their paths have to be short.
-        self.temporary = tempfile.mkdtemp(prefix="ray-")
-        self.port = free_port()
-
-    def start(self):
-        head = ["--head", f"--port={self.port}", "--num-cpus=1", "--num-gpus=0"]
-        text = self._start_node(
-            [*head, "--include-dashboard=false", f"--temp-dir={self.temporary}"]
-        )
-        self.address = re.search(r"--address='([\d.]+:\d+)'", text).group(1)
-        self._start_node([f"--address={self.address}", "--num-cpus=1", "--num-gpus=1"])
-        return self
-
-    def _start_node(self, arguments):
-        ray = Path(sys.executable).with_name("ray")
-        log = Path(self.environment["RAY_AUTH_TOKEN_PATH"]).with_name(f"{len(self.processes)}.log")
-        with open(log, "w") as file:
-            # Blocking, so that the node's processes are children of one that we hold.
-            command = [str(ray), "start", "--block", "--disable-usage-stats", *arguments]
-            process = subprocess.Popen(
-                command, env=self.environment, stdout=file, stderr=file, start_new_session=True
-            )
-        self.processes.append(process)
-        deadline = time.monotonic() + 240
-        while "Ray runtime started" not in log.read_text():
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.2)
-        return log.read_text()
-
-    def stop(self):
-        family = []
-        for process in self.processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                node = psutil.Process(process.pid)
-                family += [node, *node.children(recursive=True)]
-        for process in reversed(family):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(family, timeout=10)
-        shutil.rmtree(self.temporary, ignore_errors=True)
-
-
 @pytest.fixture
 def cluster(tmp_path):
-    there = Cluster(tmp_path)
-    try:
-        yield there.start()
-    finally:
-        there.stop()
+    with two_nodes(tmp_path) as there:
+        yield there
 
 
 @pytest.mark.integration
 def test_trials_of_half_a_gpu_run_two_at_a_time_on_the_node_that_has_one(cluster, tmp_path):
     prepared = tmp_path / "prepared"
     prepare_tiny(prepared)
-    run = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(prepared), str(tmp_path), cluster.address],
-        cwd=ROOT,
-        env=cluster.environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stderr
-    said = json.loads(run.stdout.splitlines()[-1])
+    line = cluster.run_driver(DRIVER, prepared, tmp_path, cluster.address, folder=ROOT)
+    said = json.loads(line)
     assert (said["most"], said["statuses"]) == (2, ["finished"] * 4)
     assert said["code"] == ["dml_core", "flows", "tasks"]
     # The driver leaves a cluster that it did not start.

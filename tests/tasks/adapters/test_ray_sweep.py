@@ -121,7 +121,7 @@ def test_a_sweep_that_is_done_runs_nothing_again(undisturbed, prepared, monkeypa
 
 
 def end_family(processes):
-    """Ends what a killed driver left: Ray's agents notice its death only after minutes."""
+    """Ends what a killed driver left, should its guardian have failed."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()

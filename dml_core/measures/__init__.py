@@ -1,0 +1,1 @@
+"""What is measured on trained winners beside their scores; none of it changes a training."""

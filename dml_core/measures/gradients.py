@@ -1,0 +1,111 @@
+"""Measures how strongly a proxy loss moves a sample, by how hard the sample is.
+
+Proxy-NCA's pull on a sample knows that sample alone; Proxy-Anchor's knows how hard it is among the
+others of its class (Kim et al., 2020, section 3). Losses differ in what they average over, so
+their gradients are told relative to their own mean over all pairs of the kind: 1 is the mean.
+"""
+
+# B = batch, C = classes, P = pairs
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dml_core.data.prepared import DevelopmentData, open_development
+from dml_core.evaluation.arrays import DoubleArray
+from dml_core.losses.proxies import ProxyLoss
+from dml_core.measures.hardness_bins import Curve, average_by_bin
+from dml_core.measures.measured import Measured
+from dml_core.measures.similarity_gradients import cosine_similarities, similarity_gradients
+from dml_core.measures.winner_folders import WinnerFolder
+from dml_core.training.checkpoint import Checkpoint
+from dml_core.training.determinism import limited_threads
+from dml_core.training.epoch import training_batches
+from dml_core.training.state import TrialState, build_state, restore_state
+
+MAX_BATCHES = 20
+"""Some thousand images: enough for steady means, and some seconds at most."""
+
+
+@dataclass
+class _Pairs:
+    """Hardness and size of the gradient of all pairs of one kind, batch by batch."""
+
+    hardness: list[Tensor] = field(default_factory=list)
+    sizes: list[Tensor] = field(default_factory=list)
+
+    def add(self, hardness: Tensor, gradients: Tensor) -> None:
+        self.hardness.append(hardness)
+        self.sizes.append(gradients.abs())
+
+    def curve(self) -> Curve:
+        """Mean size by hardness, relative to the mean over all; empty where nothing is moved."""
+        hardness, sizes = (_to_numpy(parts) for parts in (self.hardness, self.sizes))
+        mean = float(sizes.mean()) if len(sizes) else 0.0
+        return average_by_bin(hardness, sizes / mean) if mean > 0 else []
+
+
+def measure_gradients(winners: Sequence[WinnerFolder]) -> Measured:
+    """Returns `gradient.positive` and `gradient.negative` over hardness, by arm and seed.
+
+    Arms whose loss has no proxies are left out.
+    """
+    measured = Measured()
+    for winner in winners:
+        checkpoint = winner.load()
+        curves = gradient_curves(checkpoint, open_development(checkpoint.config.data))
+        for name, curve in curves.items():
+            measured.add_curve(name, winner.arm, winner.seed, curve)
+    return measured
+
+
+def gradient_curves(
+    checkpoint: Checkpoint, data: DevelopmentData, *, max_batches: int = MAX_BATCHES
+) -> dict[str, Curve]:
+    """Returns the relative size of the gradient by hardness, for positive and negative pairs.
+
+    For s the cosine of an image with a proxy, |dL/ds| is taken for every such pair of the batches
+    that training would draw next, with the weights and the proxies of the last epoch, which
+    belong together. A pair of one class is positive and its hardness is 1 - s; the others are
+    negative and theirs is s. Sizes are divided by their mean over all pairs of the kind.
+
+    Args:
+        checkpoint: the trained model with its loss.
+        data: what it was trained on.
+        max_batches: most batches; an epoch's at most.
+    """
+    positive, negative = _Pairs(), _Pairs()
+    with limited_threads(checkpoint.config.training.cpu_threads):
+        state = build_state(checkpoint.config, data)
+        if not isinstance(state.loss, ProxyLoss):
+            return {}
+        restore_state(state, checkpoint)
+        for embeddings, labels in _embed_batches(state, max_batches):
+            similarities = cosine_similarities(embeddings, state.loss.proxies.detach())
+            gradients = similarity_gradients(state.loss, similarities, labels)
+            is_own = torch.zeros_like(similarities, dtype=torch.bool)
+            is_own.scatter_(1, labels.unsqueeze(1), True)
+            positive.add(1 - similarities[is_own], gradients[is_own])
+            negative.add(similarities[~is_own], gradients[~is_own])
+    return {"gradient.positive": positive.curve(), "gradient.negative": negative.curve()}
+
+
+@torch.no_grad()
+def _embed_batches(state: TrialState, max_batches: int) -> list[tuple[Tensor, Tensor]]:
+    """Embeds as in training, so that batch statistics are those that the gradients come from."""
+    state.model.set_training(True, freeze_batch_norm=state.config.training.freeze_batch_norm)
+    return [
+        (
+            state.network(inputs.to(state.device)).float(),
+            torch.from_numpy(state.targets.classes[batch.indices]).to(state.device),
+        )
+        for batch, inputs in islice(training_batches(state), max_batches)
+    ]
+
+
+def _to_numpy(parts: list[Tensor]) -> DoubleArray:
+    return torch.cat(parts).cpu().numpy().astype(np.float64) if parts else np.empty(0)

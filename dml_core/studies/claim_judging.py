@@ -1,0 +1,169 @@
+"""Says by rule whether a study's numbers support what a paper claims."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+from dml_core.config.loading import to_flat_dict
+from dml_core.statistics.intervals import estimate_mean
+from dml_core.studies.answer_metric import answer_metric
+from dml_core.studies.claim_checks import is_number
+from dml_core.studies.claim_wording import describe_effect
+from dml_core.studies.claims import Claim, Side, Trend
+from dml_core.studies.observations import Observations
+from dml_core.studies.resolved import ResolvedStudy
+
+ClaimVerdict = Literal["supported", "contradicted", "cannot tell"]
+
+# The memory of a step is counted, not estimated: equal counts are not a chance.
+_EXACT = "cost.memory_mib"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A claim and what the numbers say to it."""
+
+    text: str
+    """The claim."""
+    verdict: ClaimVerdict
+    mean: float | None
+    """Of the seeds' differences, ratios less 1, or slopes; None where no seed has one."""
+    interval: tuple[float, float] | None
+    """95 %; None with fewer than two seeds."""
+    num_seeds: int
+    explanation: str
+    """One plain sentence with the numbers, or why nobody can tell."""
+
+
+class Untold(Exception):
+    """Nobody can tell, and the reason."""
+
+
+def judge_claims(study: ResolvedStudy, observations: Observations) -> list[Judgement]:
+    """Returns a judgement for each claim of a study, in their order.
+
+    The effect (left less right, their ratio less 1, or the slope of a trend over the ranks) is
+    taken for each seed that all arms of the claim have. Its 95 % t-interval decides alone:
+    supported where all of it is as expected, contradicted where none of it is. So at no true
+    difference a claim of one is supported in 2.5 % of cases.
+    """
+    return [judge_claim(claim, study, observations) for claim in study.definition.claims]
+
+
+def judge_claim(claim: Claim, study: ResolvedStudy, observations: Observations) -> Judgement:
+    """Returns the judgement of one claim."""
+    try:
+        effects = _list_effects(claim, study, observations)
+    except Untold as reason:
+        return Judgement(claim.text, "cannot tell", None, None, 0, f"cannot tell: {reason}")
+    mean, count = fmean(effects), len(effects)
+    if count < 2:
+        explanation = f"cannot tell: needs two seeds. Got {count}."
+        return Judgement(claim.text, "cannot tell", mean, None, count, explanation)
+    estimate = estimate_mean(effects)
+    interval = (float(estimate.low), float(estimate.high))
+    metrics = _list_metrics(claim, study)
+    has_spread = float(estimate.deviation) > 0 or all(_EXACT in metric for metric in metrics)
+    verdict = compare_with_claim(claim, interval) if has_spread else "cannot tell"
+    explanation = describe_effect(
+        claim,
+        verdict,
+        metric=metrics[0],
+        mean=mean,
+        interval=interval if has_spread else None,
+        num_seeds=count,
+    )
+    return Judgement(claim.text, verdict, mean, interval, count, explanation)
+
+
+def compare_with_claim(claim: Claim, interval: tuple[float, float]) -> ClaimVerdict:
+    """Returns whether all of an interval, or none of it, is as a claim expects."""
+    low, high = interval
+    if claim.expect == "lower":
+        low, high = -high, -low
+    if claim.expect == "within":
+        is_inside = -claim.by <= low and high <= claim.by
+        is_outside = low > claim.by or high < -claim.by
+    else:
+        is_inside, is_outside = low > claim.by, high <= claim.by
+    if is_inside:
+        return "supported"
+    return "contradicted" if is_outside else "cannot tell"
+
+
+def _list_metrics(claim: Claim, study: ResolvedStudy) -> list[str]:
+    parts: list[Side | Trend | None] = [claim.left, claim.right, claim.trend]
+    return [part.metric or answer_metric(study) for part in parts if part is not None]
+
+
+def _list_effects(claim: Claim, study: ResolvedStudy, observations: Observations) -> list[float]:
+    """Returns the effect of each seed that has one."""
+    if claim.trend is not None:
+        return _list_slopes(claim.trend, study, observations)
+    assert claim.left is not None
+    left = _average(claim.left, study, observations)
+    if claim.right is None:
+        return list(left.values())
+    right = _average(claim.right, study, observations)
+    seeds = sorted(left.keys() & right.keys())
+    if not seeds:
+        raise Untold("the two sides have no seed in common.")
+    if not claim.ratio:
+        return [left[seed] - right[seed] for seed in seeds]
+    if any(right[seed] == 0 for seed in seeds):
+        raise Untold("the right side is zero, so there is no ratio.")
+    return [left[seed] / right[seed] - 1 for seed in seeds]
+
+
+def _average(side: Side, study: ResolvedStudy, observations: Observations) -> dict[int, float]:
+    values = _collect(side.arms, side.metric, study, observations)
+    seeds = _shared_seeds(values)
+    return {seed: fmean(by_seed[seed] for by_seed in values.values()) for seed in seeds}
+
+
+def _list_slopes(trend: Trend, study: ResolvedStudy, observations: Observations) -> list[float]:
+    known: dict[str, float] = {}
+    for arm in study.arms:
+        value: Any = to_flat_dict(study.arm_config(arm.name)).get(trend.key)
+        if is_number(value):
+            known[arm.name] = float(value)
+    values = _collect(trend.arms or tuple(known), trend.metric, study, observations)
+    ranks = {value: rank for rank, value in enumerate(sorted({known[arm] for arm in values}))}
+    if len(ranks) < 2:
+        raise Untold(f"a trend needs two values of {trend.key}. Got {len(ranks)}.")
+    places = {arm: float(ranks[known[arm]]) for arm in values}
+    return [
+        fit_slope([(places[arm], by_seed[seed]) for arm, by_seed in values.items()])
+        for seed in _shared_seeds(values)
+    ]
+
+
+def fit_slope(points: list[tuple[float, float]]) -> float:
+    """Returns the slope of the straight line with the least squares through points."""
+    center = fmean(x for x, _ in points)
+    level = fmean(y for _, y in points)
+    covariance = math.fsum((x - center) * (y - level) for x, y in points)
+    return covariance / math.fsum((x - center) ** 2 for x, _ in points)
+
+
+def _collect(
+    arms: tuple[str, ...], metric: str, study: ResolvedStudy, observations: Observations
+) -> dict[str, dict[int, float]]:
+    name = metric or answer_metric(study)
+    values = observations.scalars(name)
+    run = {arm.name for arm in study.arms}
+    for arm in arms:
+        if arm not in run:
+            raise Untold(f"arm {arm} was not run.")
+        if arm not in values:
+            raise Untold(f"arm {arm} has no {name}.")
+    return {arm: values[arm] for arm in arms}
+
+
+def _shared_seeds(values: Mapping[str, Mapping[int, float]]) -> list[int]:
+    shared = set.intersection(*(set(by_seed) for by_seed in values.values()))
+    if not shared:
+        raise Untold(f"arms {', '.join(values)} have no seed in common.")
+    return sorted(shared)

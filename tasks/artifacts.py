@@ -1,0 +1,112 @@
+"""Shows what a run did on its page in Prefect: Markdown tables and links.
+
+Each function adds a version to the artifact of its key; running one twice is safe.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.artifacts import create_markdown_artifact
+
+from dml_core.studies.scores_file import read_scores
+from tasks.answer import Answer, answer_metric
+from tasks.context import StudyRequest, load_context
+
+COUNTS = ("spent", "finished", "pruned", "diverged", "collapsed", "failed")
+
+
+@task(retries=2, retry_delay_seconds=[2, 10], timeout_seconds=120)
+def show_datasets(request: StudyRequest, datasets: Sequence[dict[str, Any]]) -> None:
+    """Shows what was prepared: images, refused ones, hashes."""
+    columns = list(datasets[0]) if datasets else ["dataset"]
+    rows = [[dataset[column] for column in columns] for dataset in datasets]
+    _publish(f"data-{request.folder_name}", "What was prepared", render_table(columns, rows))
+
+
+@task(retries=2, retry_delay_seconds=[2, 10], timeout_seconds=120)
+def show_sweep(request: StudyRequest, folder: Path) -> None:
+    """Shows each arm's budget and its best validation score."""
+    winners = json.loads((folder / "winners.json").read_text(encoding="utf-8"))
+    rows = [
+        [arm, *(winner.get(name, "") for name in COUNTS), _show(winner.get("score"))]
+        for arm, winner in winners.items()
+    ]
+    table = render_table(["arm", *COUNTS, "best validation score"], rows)
+    trials = _link(folder / "trials.parquet")
+    text = f"{table}\n- all trials: {trials}\n"
+    _publish(f"sweep-{request.folder_name}", "What the sweep spent", text)
+
+
+@task(retries=2, retry_delay_seconds=[2, 10], timeout_seconds=120)
+def show_scores(request: StudyRequest, path: Path) -> None:
+    """Shows the score of every winner on the test classes, by arm and seed."""
+    metric = answer_metric(load_context(request).study)
+    by_arm = read_scores(path.parent).of_metric(metric)
+    seeds = sorted({seed for scores in by_arm.values() for seed in scores})
+    rows = [[arm, *(_show(scores.get(seed)) for seed in seeds)] for arm, scores in by_arm.items()]
+    table = render_table(["arm", *(f"seed {seed}" for seed in seeds)], rows)
+    text = f"{table}\n- all metrics: {_link(path)}\n"
+    _publish(f"scores-{request.folder_name}", f"test.{metric}", text)
+
+
+@task(retries=2, retry_delay_seconds=[2, 10], timeout_seconds=120)
+def show_answer(request: StudyRequest, answer: Answer) -> None:
+    """Shows a study's answer, with links to its report and to the runs side by side."""
+    links = f"- report: {_link(Path(answer.report))}\n- compare in MLflow: {answer.compare_url}\n"
+    _publish(f"answer-{request.folder_name}", answer.question, f"{answer.markdown}\n{links}")
+
+
+@task(retries=2, retry_delay_seconds=[2, 10], timeout_seconds=120)
+def show_run(
+    requests: Sequence[StudyRequest], answers: Sequence[Answer], ran: Sequence[Sequence[str]]
+) -> None:
+    """Shows a whole run, one line a study: what ran anew, the best arm, where to look.
+
+    Args:
+        requests: the studies.
+        answers: their answers.
+        ran: for each study the stages that were stale and have run.
+    """
+    rows = [
+        [
+            request.folder_name,
+            ", ".join(stages) or "nothing, all was up to date",
+            answer.best_arm,
+            _link(Path(answer.report)),
+            f"[compare]({answer.compare_url})" if answer.compare_url.startswith("http") else "",
+        ]
+        for request, answer, stages in zip(requests, answers, ran, strict=True)
+    ]
+    table = render_table(["study", "stages that ran", "best mean", "report", "MLflow"], rows)
+    verdicts = "\n".join(f"- {line}" for answer in answers for line in answer.verdicts)
+    name = requests[0].folder_name if len(requests) == 1 else "of several studies"
+    _publish(f"run-{name}", "What this run answered", f"{table}\n{verdicts}\n")
+
+
+def render_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Returns a Markdown table; a bar in a cell is escaped."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    cells = [[str(cell).replace("|", r"\|") for cell in line] for line in lines]
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def artifact_key(name: str) -> str:
+    """Returns a name that Prefect takes as an artifact's key: lowercase letters, digits, dashes."""
+    return "".join(c if c.isalnum() and c.isascii() else "-" for c in name.lower()).strip("-")
+
+
+def _publish(name: str, title: str, text: str) -> None:
+    create_markdown_artifact(
+        markdown=f"# {title}\n\n{text}", key=artifact_key(name), description=title
+    )
+
+
+def _link(path: Path) -> str:
+    return f"[{path}]({path.resolve().as_uri()})"
+
+
+def _show(score: float | None) -> str:
+    return "" if score is None else f"{score:.4f}"

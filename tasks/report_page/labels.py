@@ -1,0 +1,102 @@
+"""Names of metrics and keys as people read them, with units."""
+
+import re
+from typing import Any
+
+from dml_core.studies.metric_units import Unit
+from dml_core.studies.metric_units import unit_of as find_unit
+
+PUBLISHED = "published"
+"""Stands for the metric of numbers that a paper printed."""
+_PUBLISHED_UNIT = Unit(1, "", "", 1)
+
+_NAMES = {
+    "map_at_r": "MAP@R",
+    "r_precision": "R-precision",
+    "nmi": "NMI",
+    "pair_f1": "F1",
+    "cost.step_seconds": "time of a training step",
+    "cost.memory_mib": "peak memory",
+    "gradient.positive": "gradient size, positive pairs",
+    "gradient.negative": "gradient size, negative pairs",
+    "train.loss": "training loss",
+    "train.active_fraction": "active share of the loss",
+    "table.hardest_distances": "hardest distance",
+}
+_PATTERNS = (
+    (r"^recall_at_(.+)$", r"R@\1"),
+    (r"^ndcg_at_(.+)$", r"nDCG@\1"),
+    (r"^mean_label_distance_at_(.+)$", r"label distance@\1"),
+)
+_AXES = {
+    "arm": "",
+    "epoch": "epoch",
+    "seconds": "training time (s)",
+    "hardness": "hardness of the sample",
+}
+_SPLITS = {"test": "test classes", "validation": "validation classes"}
+
+
+def name_metric(metric: str) -> str:
+    """Returns a metric's short name without its split: `test.recall_at_1` is R@1."""
+    if metric in _NAMES:
+        return _NAMES[metric]
+    split, _, name = metric.partition(".")
+    if split == "train":
+        return f"{name.replace('_', ' ')} in training"
+    return _name_score(name if split in (*_SPLITS, "table") else metric)
+
+
+def _name_score(name: str) -> str:
+    if name.startswith("binary_"):
+        return f"{_name_score(name.removeprefix('binary_'))} of binary codes"
+    hidden = re.match(r"^occluded_(center|boundary)_([^_]+)_(.+)$", name)
+    if hidden:
+        place = {"center": "centre", "boundary": "border"}[hidden[1]]
+        size = "" if hidden[2] == "*" else f" {hidden[2]}"
+        return f"{_name_score(hidden[3])}, {place} hidden{size}"
+    for pattern, short in _PATTERNS:
+        if re.match(pattern, name):
+            return re.sub(pattern, short, name).replace("@*", "@K")
+    return _NAMES.get(name, name.replace("_", " "))
+
+
+def unit_of(metric: str) -> Unit:
+    """Returns a metric's unit; numbers of papers are shown as they were printed."""
+    return _PUBLISHED_UNIT if metric == PUBLISHED else find_unit(metric)
+
+
+def label_metric(metric: str) -> str:
+    """Returns the text of an axis: name, where it was measured, unit."""
+    where = _SPLITS.get(metric.partition(".")[0], "")
+    return with_unit(", ".join(filter(None, (name_metric(metric), where))), metric)
+
+
+def with_unit(text: str, metric: str) -> str:
+    """Returns a label with its unit in brackets, where it does not say it itself."""
+    unit = unit_of(metric).name.strip()
+    return text if not unit or unit in text else f"{text} ({unit})"
+
+
+def label_axis(key: str, metrics: tuple[str, ...] = ()) -> str:
+    """Returns the text below an axis for a figure's x."""
+    if key == "*":
+        return "hidden share of the side" if "occluded" in "".join(metrics) else "K"
+    return _AXES.get(key, key)
+
+
+def show_value(value: Any) -> str:
+    """Returns a key's value as people read it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value)
+
+
+def show_number(value: float | None, metric: str, *, is_difference: bool = False) -> str:
+    """Returns a number in the metric's unit, without the unit; empty for None."""
+    if value is None:
+        return ""
+    unit = unit_of(metric)
+    return unit.show_difference(value) if is_difference else unit.show(value)

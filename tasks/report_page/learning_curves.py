@@ -1,0 +1,93 @@
+"""Learning curves of every arm: validation score and training loss over the epochs."""
+
+from pathlib import Path
+from typing import Any
+
+from dml_core.studies.figures import Figure
+from dml_core.studies.observations import Observations
+from dml_core.studies.resolved import ResolvedStudy
+from tasks.report_page.axes_of_metrics import find_limits, set_unit
+from tasks.report_page.compose import draw_ours, measure_ours
+from tasks.report_page.figure import WIDTH_INCHES, save_canvas, write_numbers
+from tasks.report_page.labels import label_metric
+from tasks.report_page.panels import Panel, Series, make_panels
+from tasks.report_page.style import COLORS, MISSING, MUTED, NO_SCORE, plain, report_style
+
+FEW_ARMS = 6
+_COLUMNS = 5
+
+
+def draw_learning_curves(
+    study: ResolvedStudy, observations: Observations, *, folder: Path
+) -> list[Path]:
+    """Writes the curves as PNG, SVG and CSV; returns their paths without endings.
+
+    Few arms share axes; many get one small picture each, with the others in grey behind.
+    """
+    selection = study.arm_config(study.baseline).selection_metric
+    metrics = (f"validation.{selection}", "train.loss")
+    if len(study.arms) <= FEW_ARMS:
+        figure = Figure(kind="lines", x="epoch", y=metrics, title="Learning curves")
+        panels = make_panels(study, observations, figure)
+        with report_style() as plt:
+            size = (WIDTH_INCHES, measure_ours(panels, figure))
+            canvas = plt.figure(figsize=size, layout="constrained")
+            draw_ours(canvas, panels, figure)
+            save_canvas(canvas, folder / "curves")
+        write_numbers(panels, folder / "curves.csv")
+        return [folder / "curves"]
+    targets = [folder / "curves-validation", folder / "curves-loss"]
+    for metric, target in zip(metrics, targets, strict=True):
+        figure = Figure(kind="lines", x="epoch", y=metric)
+        (panel,) = make_panels(study, observations, figure)
+        _draw_many(panel, target, is_shared=metric != "train.loss")
+        write_numbers([panel], target.with_suffix(".csv"))
+    return targets
+
+
+def _draw_many(panel: Panel, target: Path, *, is_shared: bool) -> None:
+    """Draws small multiples; losses of different arms have scales of their own."""
+    rows = -(-len(panel.series) // _COLUMNS)
+    with report_style() as plt:
+        canvas, grid = plt.subplots(
+            rows, _COLUMNS, figsize=(WIDTH_INCHES, 1.32 * rows + 0.4), layout="constrained",
+            sharex=True, sharey=is_shared, squeeze=False,
+        )  # fmt: skip
+        for axes, series in zip(grid.flat, panel.series, strict=False):
+            others = [s for s in panel.series if s is not series] if is_shared else []
+            _draw_small(axes, series, others)
+            limits = find_limits(
+                panel.points if is_shared else series.points, metric=panel.metric,
+                from_zero=False,
+            )  # fmt: skip
+            axes.set_ylim(*limits)
+            set_unit(axes.yaxis, panel.metric)
+            axes.yaxis.get_major_locator().set_params(nbins=3)
+        for axes in list(grid.flat)[len(panel.series) :]:
+            axes.set_visible(False)
+        canvas.supxlabel("epoch", fontsize=9)
+        canvas.supylabel(label_metric(panel.metric), fontsize=9)
+        save_canvas(canvas, target)
+
+
+def _draw_small(axes: Any, series: Series, others: list[Series]) -> None:
+    for other in others:
+        axes.plot(*_means(other), color=MISSING, linewidth=0.5, alpha=0.7)
+    xs, means = _means(series)
+    points = [point for point in series.points if point.mean is not None]
+    lows = [p.mean if p.low is None else p.low for p in points]
+    highs = [p.mean if p.high is None else p.high for p in points]
+    axes.fill_between(xs, lows, highs, color=COLORS[0], alpha=0.2, linewidth=0)
+    axes.plot(xs, means, color=COLORS[0], linewidth=1.4)
+    name = series.name if len(series.name) <= 24 else f"{series.name[:11]}…{series.name[-12:]}"
+    axes.set_title(plain(name), fontsize=6.6, pad=3)
+    axes.tick_params(labelsize=6.5)
+    if not points:
+        axes.text(0.5, 0.5, NO_SCORE, transform=axes.transAxes, ha="center", va="center",
+                  fontsize=7.5, color=MUTED, style="italic")  # fmt: skip
+        axes.set_facecolor("#f4f4f4")
+
+
+def _means(series: Series) -> tuple[list[float], list[float]]:
+    points = [point for point in series.points if point.mean is not None]
+    return [point.x for point in points], [float(point.mean or 0) for point in points]

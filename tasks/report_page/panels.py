@@ -1,0 +1,172 @@
+"""The numbers behind a figure: series of points with intervals, in panels."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dml_core.config.loading import to_flat_dict
+from dml_core.statistics.intervals import estimate_mean
+from dml_core.studies.figures import Figure
+from dml_core.studies.observations import Curve, Observations
+from dml_core.studies.resolved import ResolvedStudy
+from tasks.report_page.labels import name_metric, show_value, unit_of
+
+
+@dataclass(frozen=True)
+class Point:
+    """One drawn point: a mean over seeds with its 95 % interval."""
+
+    x: Any
+    mean: float | None
+    """None where there is no score."""
+    low: float | None = None
+    """None with fewer than two seeds."""
+    high: float | None = None
+    num_seeds: int = 0
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one colour."""
+
+    name: str
+    points: tuple[Point, ...]
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether there is anything to draw."""
+        return any(point.mean is not None for point in self.points)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    metric: str
+    """Decides the unit; the first of several that share the axes."""
+    series: tuple[Series, ...]
+    title: str = ""
+    """What tells it from the other panels; empty for a single one."""
+
+    @property
+    def points(self) -> list[Point]:
+        """All points of all series."""
+        return [point for series in self.series for point in series.points]
+
+    @property
+    def xs(self) -> list[Any]:
+        """Every x once: numbers sorted, names in the order of the arms."""
+        found = list(dict.fromkeys(point.x for point in self.points))
+        return sorted(found) if all(is_number(x) for x in found) else found
+
+
+def make_panels(study: ResolvedStudy, observations: Observations, figure: Figure) -> list[Panel]:
+    """Returns the panels of a figure of lines, bars or a heat map.
+
+    Several metrics share axes where they have one unit and few lines; otherwise each has its own.
+    """
+    make = _curve_series if figure.is_curves else _arm_series
+    found = {metric: make(study, observations, figure, metric) for metric in figure.y}
+    if len(found) == 1:
+        return [Panel(metric, series) for metric, series in found.items()]
+    if figure.kind != "heatmap" and _share_axes(found):
+        return [_merge(found)]
+    return [Panel(metric, series, name_metric(metric)) for metric, series in found.items()]
+
+
+def make_point(x: Any, by_seed: Mapping[int, float]) -> Point:
+    """Returns mean and interval of the values of some seeds."""
+    values = list(by_seed.values())
+    if not values:
+        return Point(x, None)
+    if len(values) == 1:
+        return Point(x, float(values[0]), num_seeds=1)
+    estimate = estimate_mean(values)
+    mean, low, high = (float(each) for each in (estimate.mean, estimate.low, estimate.high))
+    return Point(x, mean, low, high, len(values))
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value has a place on an axis of numbers."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def read_keys(study: ResolvedStudy, key: str) -> dict[str, Any]:
+    """Returns each arm's value of a dotted key; its name for `arm`, nothing for no key."""
+    names = [arm.name for arm in study.arms]
+    if not key or key == "arm":
+        return {name: name if key else "" for name in names}
+    return {name: to_flat_dict(study.arm_config(name)).get(key) for name in names}
+
+
+def _arm_series(
+    study: ResolvedStudy, observations: Observations, figure: Figure, metric: str
+) -> tuple[Series, ...]:
+    scalars = observations.scalars(metric)
+    xs, groups = read_keys(study, figure.x), read_keys(study, figure.group)
+    by_group: dict[str, list[Point]] = {}
+    numeric = all(is_number(x) for x in xs.values())
+    for arm in xs:
+        x = xs[arm] if numeric else show_value(xs[arm])
+        name = show_value(groups[arm]) if figure.group else ""
+        # Two arms at one place differ in something that the figure does not show.
+        if any(point.x == x for point in by_group.get(name, ())):
+            name = f"{name} {arm}".strip()
+        by_group.setdefault(name, []).append(make_point(x, scalars.get(arm, {})))
+    order = (lambda point: point.x) if numeric else (lambda point: 0)
+    return tuple(Series(name, tuple(sorted(p, key=order))) for name, p in by_group.items())
+
+
+def _curve_series(
+    study: ResolvedStudy, observations: Observations, figure: Figure, metric: str
+) -> tuple[Series, ...]:
+    curves = observations.curves(metric, x=figure.x)
+    groups = {arm: show_value(value) for arm, value in read_keys(study, figure.group).items()}
+    names = [name for name in groups.values() if name]
+    return tuple(
+        Series(
+            group if figure.group and names.count(group) == 1 else arm,
+            average_curves(curves.get(arm, {})) or (Point(None, None),),
+        )
+        for arm, group in groups.items()
+    )
+
+
+def average_curves(by_seed: Mapping[int, Curve]) -> tuple[Point, ...]:
+    """Returns the mean curve over the seeds.
+
+    Seeds are matched by x where theirs agree (epochs), otherwise by their place in the curve, at
+    the mean of their x (seconds).
+    """
+    if not by_seed:
+        return ()
+    grids = [[x for x, _ in curve] for curve in by_seed.values()]
+    longest = max(grids, key=len)
+    if all(set(grid) <= set(longest) for grid in grids):
+        lookup = {seed: dict(curve) for seed, curve in by_seed.items()}
+        return tuple(
+            make_point(x, {seed: values[x] for seed, values in lookup.items() if x in values})
+            for x in longest
+        )
+    return tuple(_average_place(by_seed, place) for place in range(len(longest)))
+
+
+def _average_place(by_seed: Mapping[int, Curve], place: int) -> Point:
+    found = {seed: curve[place] for seed, curve in by_seed.items() if place < len(curve)}
+    mean_x = sum(x for x, _ in found.values()) / len(found)
+    return make_point(mean_x, {seed: y for seed, (_, y) in found.items()})
+
+
+def _share_axes(found: Mapping[str, Sequence[Series]]) -> bool:
+    is_one_unit = len({unit_of(metric).name for metric in found}) == 1
+    return is_one_unit and sum(len(series) for series in found.values()) <= 4
+
+
+def _merge(found: Mapping[str, Iterable[Series]]) -> Panel:
+    merged = []
+    for metric, all_series in found.items():
+        listed = list(all_series)
+        for series in listed:
+            parts = [series.name if len(listed) > 1 else "", name_metric(metric)]
+            merged.append(replace(series, name=", ".join(filter(None, parts))))
+    return Panel(next(iter(found)), tuple(merged))

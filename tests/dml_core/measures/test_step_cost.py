@@ -1,0 +1,56 @@
+import pytest
+
+from dml_core.measures import step_cost
+from dml_core.measures.step_cost import StepBudget, measure_configs, measure_step_cost
+from dml_core.measures.winner_folders import list_winners
+
+
+@pytest.fixture
+def configs(winners):
+    return {winner.arm: winner.load().config for winner in list_winners(winners)}
+
+
+def test_every_arm_has_a_time_and_a_memory_of_each_round(winners):
+    measured = measure_step_cost(list_winners(winners), StepBudget(rounds=3, steps=2, warmup=1))
+    assert set(measured.scalars) == {"cost.step_seconds", "cost.memory_mib"}
+    for by_arm in measured.scalars.values():
+        assert list(by_arm) == ["anchor", "nca", "triplet"]
+        for by_round in by_arm.values():
+            assert list(by_round) == [0, 1, 2]
+            assert all(value > 0 for value in by_round.values())
+
+
+def test_arms_take_turns(configs, monkeypatch):
+    turns = []
+    take = step_cost.take_step
+
+    def watch(state, *arguments, **knobs):
+        turns.append(state.config.loss.name)
+        take(state, *arguments, **knobs)
+
+    monkeypatch.setattr(step_cost, "take_step", watch)
+    two = {name: configs[name] for name in ("nca", "triplet")}
+    measure_configs(two, StepBudget(rounds=2, steps=2, warmup=1))
+    # A turn is two timed steps and one whose memory is looked at.
+    assert turns == ["proxy_nca", "triplet", *(["proxy_nca"] * 3 + ["triplet"] * 3) * 2]
+
+
+def test_more_images_need_more_memory(configs):
+    def change(size):
+        sampler = configs["nca"].sampler.model_copy(update={"batch_size": size})
+        return configs["nca"].model_copy(update={"sampler": sampler})
+
+    budget = StepBudget(rounds=2, steps=1, warmup=1)
+    measured = measure_configs({"small": change(8), "large": change(24)}, budget)
+    memory = measured.scalars["cost.memory_mib"]
+    assert 2 < memory["large"][0] / memory["small"][0] < 3.5
+    # Counted, not sampled: every round says the same.
+    assert memory["small"][0] == pytest.approx(memory["small"][1], rel=0.01)
+
+
+def test_an_epoch_with_fewer_batches_than_steps_is_gone_through_again(configs):
+    # 48 images in batches of 24 make two steps.
+    sampler = configs["nca"].sampler.model_copy(update={"batch_size": 24})
+    config = configs["nca"].model_copy(update={"sampler": sampler})
+    measured = measure_configs({"only": config}, StepBudget(rounds=1, steps=7, warmup=3))
+    assert list(measured.scalars["cost.step_seconds"]["only"]) == [0]

@@ -1,0 +1,91 @@
+from dml_core.studies.claim_judging import judge_claims
+from dml_core.studies.observations import Observations
+from tasks.answer import make_answer, summarize_scores
+from tests.references.observed_studies import GRID, observe, read_claims
+from tests.references.written_studies import read_study
+
+LARGE, MIDDLE, SMALL = "batch_size-90", "batch_size-60", "batch_size-30"
+CLAIM = f"left: {{arms: [{LARGE}]}}, right: {{arms: [{SMALL}]}}"
+
+
+def answer(study, observations):
+    summaries = summarize_scores(study, observations)
+    return make_answer(study, summaries, {}, judge_claims(study, observations))
+
+
+def test_shares_are_told_in_percent_and_missing_arms_are_named(tmp_path):
+    study = read_study(tmp_path, GRID)
+    found = answer(study, observe({SMALL: [0.5, 0.52], LARGE: [0.6, 0.67]}))
+    assert found.metric == "test.recall_at_1"
+    assert found.best_arm == LARGE
+    assert found.verdicts[0] == "batch_size-30: recall_at_1 51.0 % (38.3 to 63.7), baseline"
+    assert found.verdicts[1] == "batch_size-60: no score. cannot tell: no seed has a score"
+    assert "seeds would be needed for 0.5 points" in found.verdicts[2]
+    assert "| test.recall_at_1 |" in found.markdown
+
+
+def measured(metric, values):
+    by_arm = {arm: dict(enumerate(each)) for arm, each in values.items()}
+    return Observations(measured_scalars={metric: by_arm})
+
+
+def test_seconds_are_told_in_milliseconds_and_less_of_them_is_better(tmp_path):
+    study = read_study(tmp_path, f"{GRID}figure: {{y: cost.step_seconds}}\nmeasures: [step_cost]")
+    seconds = {
+        SMALL: [0.0100, 0.0101, 0.0102],
+        MIDDLE: [0.0200, 0.0201, 0.0203],
+        LARGE: [0.0100, 0.0108, 0.0099],
+    }
+    found = answer(study, measured("cost.step_seconds", seconds))
+    assert found.best_arm == SMALL
+    assert found.verdicts[0] == (
+        "batch_size-30: cost.step_seconds 10.10 ms (9.85 to 10.35), baseline"
+    )
+    assert found.verdicts[1].endswith("worse")
+    # 2 % of 10.1 ms
+    assert found.verdicts[2].endswith("seeds would be needed for 0.202 ms")
+
+
+def test_memory_is_told_in_mib(tmp_path):
+    study = read_study(tmp_path, f"{GRID}figure: {{y: cost.memory_mib}}\nmeasures: [step_cost]")
+    found = answer(study, measured("cost.memory_mib", {SMALL: [10.0, 11.0], LARGE: [9.0, 9.0]}))
+    assert "cost.memory_mib 10.5 MiB (4.1 to 16.9)" in found.verdicts[0]
+    assert found.best_arm == LARGE
+
+
+CONTINUOUS = "fixed: {data.continuous_labels: [rotation]}\n"
+
+
+def test_distances_have_no_unit_and_less_is_better(tmp_path):
+    text = f"{GRID}{CONTINUOUS}figure: {{y: test.mean_label_distance_at_1}}"
+    scores = observe({SMALL: [0.5, 0.51], LARGE: [0.3, 0.31]}, "mean_label_distance_at_1")
+    found = answer(read_study(tmp_path, text), scores)
+    assert found.best_arm == LARGE
+    assert "mean_label_distance_at_1 0.5050 (0.4415 to 0.5685), baseline" in found.verdicts[0]
+
+
+def test_a_figure_of_curves_is_answered_by_recall(tmp_path):
+    text = f"{GRID}figure: {{kind: lines, x: epoch, y: train.loss}}\n"
+    assert answer(read_study(tmp_path, text), observe({})).metric == "test.recall_at_1"
+    ranks = "fixed: {evaluation.recall_at: [2, 4]}"
+    assert answer(read_study(tmp_path, text + ranks), observe({})).metric == "test.recall_at_2"
+    text = f"{GRID}figure: {{kind: matrices, y: table.hardest_distances}}\n"
+    text += "fixed: {evaluation.class_distances: 3}"
+    assert answer(read_study(tmp_path, text), observe({})).metric == "test.recall_at_1"
+
+
+def test_curves_of_continuous_labels_are_answered_by_ndcg(tmp_path):
+    fixed = "fixed: {data.continuous_labels: [rotation], loss.name: log_ratio}\n"
+    text = f"{GRID}{fixed}figure: {{kind: lines, x: '*', y: test.ndcg_at_*}}"
+    assert answer(read_study(tmp_path, text), observe({})).metric == "test.ndcg_at_10"
+
+
+def test_claims_stand_with_their_verdicts(tmp_path):
+    study = read_claims(tmp_path, CLAIM, CLAIM + ", expect: lower")
+    scores = observe({SMALL: [0.5, 0.5, 0.51], MIDDLE: [0.5, 0.5, 0.5], LARGE: [0.6, 0.61, 0.6]})
+    found = answer(study, scores)
+    assert [each["verdict"] for each in found.claims] == ["supported", "contradicted"]
+    assert found.claims[0]["text"] == "claim 0"
+    lines = found.claims_text.splitlines()
+    assert lines[0] == "claim 0"
+    assert lines[1].startswith("  supported: test.recall_at_1 of batch_size-90 less batch_size-30")
