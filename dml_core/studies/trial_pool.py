@@ -106,7 +106,7 @@ class TrialPool:
             target = self._ledger.trial_folder(spec)
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(partial, target)
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(partial.parent, ignore_errors=True)
         return is_whole
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from dml_core.config.pipeline import RayConfig
@@ -51,9 +52,9 @@ def connect(config: RayConfig) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    with _kept_sigterm() as keep:
+    with _own_sigterm() as take_over:
         _start(config) if config.address == "local" else _join(config)
-        keep()
+        take_over()
         try:
             yield
         finally:
@@ -161,21 +162,27 @@ def _say_unreachable(address: str, problem: str) -> str:
 
 
 @contextmanager
-def _kept_sigterm() -> Iterator[Callable[[], None]]:
-    """Yields what puts back a handler of SIGTERM that Ray replaces; the end of the block does too.
+def _own_sigterm() -> Iterator[Callable[[], None]]:
+    """Yields what lets SIGTERM end the block as Ctrl-C does; then its former handler has its turn.
 
-    Ray's own ends the process properly, so within the block it stays where there was none.
+    Ray puts its own handler there, and lets no other exception than a KeyboardInterrupt through.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
     before = signal.getsignal(signal.SIGTERM)
+    received: list[int] = []
 
-    def put_back() -> None:
-        if callable(before):
-            signal.signal(signal.SIGTERM, before)
+    def stop(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    def take_over() -> None:
+        signal.signal(signal.SIGTERM, stop)
 
     try:
-        yield put_back
+        yield take_over
     finally:
         signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+        if received and callable(before):
+            signal.raise_signal(signal.SIGTERM)

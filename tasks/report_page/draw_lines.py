@@ -14,7 +14,7 @@ _MANY_POINTS = 14
 
 def draw_lines(axes: Any, panel: Panel, *, log_x: bool = False) -> list[Any]:
     """Draws a panel and returns the handles of its legend, one a series, missing ones included."""
-    xs = [x for x in panel.xs if x is not None]
+    xs = panel.xs
     is_numeric = all(is_number(x) for x in xs)
     handles = []
     for number, series in enumerate(panel.series):

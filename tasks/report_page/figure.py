@@ -64,6 +64,9 @@ def draw_figure(
 def save_canvas(canvas: Any, target: Path) -> None:
     """Writes a drawing as PNG and SVG; equal drawings give equal files."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    # Finding the layout takes longer than drawing: once is enough for both files.
+    canvas.draw_without_rendering()
+    canvas.set_layout_engine("none")
     canvas.savefig(target.with_suffix(".png"), metadata={"Software": None})
     canvas.savefig(target.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
 

@@ -1,5 +1,6 @@
 """Learning curves of every arm: validation score and training loss over the epochs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from tasks.report_page.axes_of_metrics import find_limits, set_unit
 from tasks.report_page.compose import draw_ours, measure_ours
 from tasks.report_page.figure import WIDTH_INCHES, save_canvas, write_numbers
 from tasks.report_page.labels import label_metric
-from tasks.report_page.panels import Panel, Series, make_panels
+from tasks.report_page.panels import Panel, Point, Series, make_panels
 from tasks.report_page.style import COLORS, MISSING, MUTED, NO_SCORE, plain, report_style
 
 FEW_ARMS = 6
@@ -48,26 +49,48 @@ def draw_learning_curves(
 def _draw_many(panel: Panel, target: Path, *, is_shared: bool) -> None:
     """Draws small multiples; losses of different arms have scales of their own."""
     rows = -(-len(panel.series) // _COLUMNS)
+    height = 1.15 * rows + 0.75
+    # Places are given in inches and not searched for, which would take long for many axes.
+    margins = {
+        "left": 0.62 / WIDTH_INCHES,
+        "right": 1 - 0.1 / WIDTH_INCHES,
+        "bottom": 0.45 / height,
+        "top": 1 - 0.25 / height,
+    }
     with report_style() as plt:
         canvas, grid = plt.subplots(
-            rows, _COLUMNS, figsize=(WIDTH_INCHES, 1.32 * rows + 0.4), layout="constrained",
-            sharex=True, sharey=is_shared, squeeze=False,
-        )  # fmt: skip
-        for axes, series in zip(grid.flat, panel.series, strict=False):
+            rows,
+            _COLUMNS,
+            figsize=(WIDTH_INCHES, height),
+            squeeze=False,
+            gridspec_kw={**margins, "wspace": 0.3, "hspace": 0.42},
+        )
+        for axes in grid.flat:
+            axes.set_visible(False)
+        for number, (axes, series) in enumerate(zip(grid.flat, panel.series, strict=False)):
+            axes.set_visible(True)
             others = [s for s in panel.series if s is not series] if is_shared else []
             _draw_small(axes, series, others)
-            limits = find_limits(
-                panel.points if is_shared else series.points, metric=panel.metric,
-                from_zero=False,
-            )  # fmt: skip
-            axes.set_ylim(*limits)
-            set_unit(axes.yaxis, panel.metric)
-            axes.yaxis.get_major_locator().set_params(nbins=3)
-        for axes in list(grid.flat)[len(panel.series) :]:
-            axes.set_visible(False)
-        canvas.supxlabel("epoch", fontsize=9)
-        canvas.supylabel(label_metric(panel.metric), fontsize=9)
+            _set_small_axes(axes, panel.points if is_shared else series.points, panel)
+            is_lowest = number + _COLUMNS >= len(panel.series)
+            axes.tick_params(
+                labelbottom=is_lowest, labelleft=not is_shared or not number % _COLUMNS
+            )
+        canvas.text(0.5, 0.08 / height, "epoch", ha="center", fontsize=9)
+        label = plain(label_metric(panel.metric))
+        canvas.text(0.08 / WIDTH_INCHES, 0.5, label, va="center", rotation=90, fontsize=9)
         save_canvas(canvas, target)
+
+
+def _set_small_axes(axes: Any, points: Sequence[Point], panel: Panel) -> None:
+    axes.set_ylim(*find_limits(points, metric=panel.metric, from_zero=False))
+    set_unit(axes.yaxis, panel.metric)
+    axes.yaxis.get_major_locator().set_params(nbins=3)
+    epochs = panel.xs
+    if epochs:
+        reach = 0.05 * (epochs[-1] - epochs[0]) or 0.5
+        axes.set_xlim(epochs[0] - reach, epochs[-1] + reach)
+        axes.set_xticks(sorted({epochs[0], epochs[-1]}))
 
 
 def _draw_small(axes: Any, series: Series, others: list[Series]) -> None:

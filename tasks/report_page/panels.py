@@ -56,7 +56,7 @@ class Panel:
     @property
     def xs(self) -> list[Any]:
         """Every x once: numbers sorted, names in the order of the arms."""
-        found = list(dict.fromkeys(point.x for point in self.points))
+        found = list(dict.fromkeys(point.x for point in self.points if point.x is not None))
         return sorted(found) if all(is_number(x) for x in found) else found
 
 

@@ -114,8 +114,7 @@ def test_a_killed_trial_worker_changes_nothing(sweep, undisturbed):
     sweep.start()
     sweep.wait_for_the_middle()
     before, hit = sweep.ended(), sweep.running()
-    for worker in sweep.trial_workers():
-        worker.kill()
+    sweep.kill_workers()
     sweep.finish()
     after = sweep.ended()
     assert after.items() >= before.items(), "a finished trial ran again"
@@ -132,14 +131,10 @@ def test_an_mlflow_server_that_is_away_for_a_minute_changes_nothing(sweep, serve
     gone = time.monotonic()
     # Trials end meanwhile; the next ones are held up, so that the sweep outlasts the minute.
     sweep.wait_for_the_middle(num_ended=before + 2)
-    held = sweep.trial_workers()
-    for worker in held:
-        worker.suspend()
-    sweep.wait_for(lambda: time.monotonic() - gone > OUTAGE_SECONDS, "the minute's end")
-    assert "The sweep goes on, and the record follows." in sweep.printed
-    server.start()
-    for worker in held:
-        worker.resume()
+    with sweep.held_workers():
+        sweep.wait_for(lambda: time.monotonic() - gone > OUTAGE_SECONDS, "the minute's end")
+        assert "The sweep goes on, and the record follows." in sweep.printed
+        server.start()
     sweep.finish()
     assert "MLflow answers again; nothing was lost." in sweep.printed
     check_same(sweep, undisturbed)

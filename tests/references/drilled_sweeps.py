@@ -1,5 +1,6 @@
 """A tiny project whose sweep is run by the `dml` command, to be hit in mid-sweep."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +100,26 @@ class DrilledSweep:
 
     def trial_workers(self) -> list[psutil.Process]:
         """Returns the processes that train."""
-        return [p for p in self.look() if is_alive(p) and "ray::ImplicitFunc" in p.name()]
+        return [p for p in self.look() if is_alive(p) and name_of(p).startswith("ray::Implicit")]
+
+    def kill_workers(self) -> None:
+        """Kills the processes that train."""
+        for worker in self.trial_workers():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.kill()
+
+    @contextmanager
+    def held_workers(self) -> Iterator[None]:
+        """Holds up the processes that train within the block."""
+        workers = self.trial_workers()
+        for worker in workers:
+            worker.suspend()
+        try:
+            yield
+        finally:
+            for worker in workers:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    worker.resume()
 
     def ended(self) -> dict[str, tuple[str, int]]:
         """Returns, for each trial that has ended, its starts and when its result was written."""
@@ -169,12 +190,12 @@ class DrilledSweep:
             self.process.kill()
             self.process.wait()
         for process in self._family.values():
-            if is_alive(process):
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         shutil.rmtree(self.temporary, ignore_errors=True)
 
     def _living(self) -> list[str]:
-        return [f"{p.pid} {p.name()}" for p in self._family.values() if is_alive(p)]
+        return [f"{p.pid} {name_of(p)}" for p in self._family.values() if is_alive(p)]
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -183,6 +204,14 @@ def is_alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
+
+
+def name_of(process: psutil.Process) -> str:
+    """Returns a process's name, nothing for one that has ended."""
+    try:
+        return str(process.name())
+    except psutil.Error:
+        return ""
 
 
 def read_table(folder: Path) -> list[dict[str, Any]]:

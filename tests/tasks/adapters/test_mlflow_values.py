@@ -38,6 +38,12 @@ def test_an_epoch_has_the_same_names_as_everywhere():
     assert "train.active_fraction" not in metrics
 
 
+def test_tables_of_an_epoch_are_no_metrics():
+    report = make_report(2)
+    tables = {"hardest_distances": [[0.0, 0.5], [0.5, 0.0]]}
+    assert to_epoch_metrics({**report, "tables": tables}) == to_epoch_metrics(report)
+
+
 def test_counts_and_what_is_no_number_are_left_out():
     values = {"test.num_queries": 5, "a": None, "b": "x", "c": np.float32(0.5), "d": 1}
     assert keep_numbers(values) == {"c": 0.5, "d": 1.0}

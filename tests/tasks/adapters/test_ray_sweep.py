@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from dml_core.config.pipeline import RayConfig
+from dml_core.studies.trial_pool import Origin, read_origin
 from dml_core.studies.trial_table import read_trials
 from dml_core.training.checkpoint import load_checkpoint
 from dml_core.training.in_folder import read_epochs
@@ -89,7 +90,9 @@ def test_the_first_seed_of_a_winner_is_the_trial_that_won(undisturbed):
     result, _ = undisturbed
     for record in result.repeat_records[:2]:
         winner = result.winners[record.spec.arm]
-        assert record.folder == f"trials/{record.spec.arm}-{winner.number}"
+        assert record.folder == f"trials/{record.spec.arm}-seed0"
+        folder = result.folder.parents[1] / ".sweeps" / "tiny" / record.folder
+        assert read_origin(folder) == Origin("tiny", f"{record.spec.arm}-{winner.number}")
         assert record.score == winner.score
 
 

@@ -41,9 +41,7 @@ def texts(axes):
 
 def draw(tmp_path, study, observations, published=(), **knobs):
     target = tmp_path / "out" / "figure"
-    canvas = draw_figure(
-        study, observations, Figure(**knobs), target=target, published=published
-    )
+    canvas = draw_figure(study, observations, Figure(**knobs), target=target, published=published)
     for ending in (".png", ".svg"):
         assert target.with_suffix(ending).stat().st_size > 1000
     return canvas, read_csv(target.with_suffix(".csv"))
@@ -109,7 +107,11 @@ def test_lines_go_through_the_means_in_the_order_of_x(tmp_path):
     crosses = [each for each in axes.lines if each.get_marker() == "x"]
     assert [list(cross.get_xdata()) for cross in crosses] == [[60]]
     assert "no score" in texts(axes)
-    assert [(row["x"], row["num_seeds"]) for row in rows] == [("30", "2"), ("60", "0"), ("120", "2")]
+    assert [(row["x"], row["num_seeds"]) for row in rows] == [
+        ("30", "2"),
+        ("60", "0"),
+        ("120", "2"),
+    ]
     assert axes.get_xscale() == "log"
 
 
@@ -158,9 +160,7 @@ def test_metrics_of_one_unit_share_axes_and_others_do_not(tmp_path):
     costs = {"cost.memory_mib": {"batch_size-30": {0: 100.0}}}
     found = Observations(scores=scores, measured_scalars=costs)
     figure = {"kind": "line", "x": "sampler.batch_size"}
-    canvas, _ = draw(
-        tmp_path, study, found, **figure, y=["test.recall_at_1", "test.recall_at_2"]
-    )
+    canvas, _ = draw(tmp_path, study, found, **figure, y=["test.recall_at_1", "test.recall_at_2"])
     assert len(canvas.axes) == 1
     assert [text.get_text() for text in canvas.legends[0].get_texts()] == ["R@1", "R@2"]
     canvas, _ = draw(tmp_path, study, found, **figure, y=["test.recall_at_1", "cost.memory_mib"])

@@ -1,0 +1,58 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from flows.commands.plan import run_plan
+
+ROOT = Path(__file__).parents[3]
+PARAMS = Path("params.yaml")
+
+
+@pytest.fixture(autouse=True)
+def in_project(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def plan(capsys, names=(), *, every=False, speed=None):
+    run_plan(
+        list(names),
+        PARAMS,
+        ["data.prepared_root=nowhere"],
+        profile="paper",
+        every=every,
+        images_per_second=speed,
+    )
+    return re.sub(r"\s+", " ", capsys.readouterr().out)
+
+
+def hours_of(text):
+    return float(re.search(r"about ([\d.,]+) GPU hours", text).group(1).replace(",", ""))
+
+
+def test_a_paper_profile_is_planned_without_its_data(capsys):
+    said = plan(capsys, ["gradients"])
+    assert "search proxy_anchor-0 optimizer.learning_rate=0.0001" in said
+    assert "repeat proxy_nca seeds 0, 1, 2" in said
+    assert "2 search and 6 repeat trials, 6 of them to train" in said
+    assert "one V100 16 GB in float32" in said
+    assert "torchvision:googlenet at 224 px" in said
+
+
+def test_twice_the_speed_takes_half_the_hours(capsys):
+    slow, fast = (hours_of(plan(capsys, ["alpha_delta"], speed=s)) for s in (100, 200))
+    assert slow == pytest.approx(2 * fast, rel=0.02)
+
+
+def test_all_studies_are_summed_and_one_without_the_profile_is_named(capsys):
+    said = plan(capsys, every=True)
+    assert "main has no profile 'paper'" in said
+    assert re.search(r"expansion 10 30 [\d.]+ GPU hours", said)
+    trials = [int(found) for found in re.findall(r" (\d+) [\d,]+\.\d GPU hours", said)]
+    assert len(trials) == 22
+    assert f"{sum(trials)} trials, " in said
+
+
+def test_nothing_to_plan_is_told():
+    with pytest.raises(ValueError, match=r"needs the names of studies, or --all"):
+        run_plan([], PARAMS, [], profile=None, every=False, images_per_second=None)
