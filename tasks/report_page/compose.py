@@ -7,7 +7,7 @@ from dml_core.studies.figures import Figure
 from tasks.report_page.draw_bars import draw_bars, is_horizontal, say_start
 from tasks.report_page.draw_cells import draw_heatmap
 from tasks.report_page.draw_lines import draw_lines
-from tasks.report_page.labels import label_axis, label_metric, with_unit
+from tasks.report_page.labels import label_axis, label_metric, label_together, with_unit
 from tasks.report_page.panels import Panel
 from tasks.report_page.style import plain
 
@@ -50,7 +50,7 @@ def draw_ours(canvas: Any, panels: Sequence[Panel], figure: Figure) -> None:
 def _draw_panel(
     axes: Any, panel: Panel, figure: Figure, *, horizontal: bool, is_first: bool
 ) -> list[Any]:
-    y_label = label_metric(panel.metric)
+    y_label = label_metric(panel.metric) if panel.title else label_together(figure.y)
     if figure.y_label and not panel.title:
         y_label = with_unit(figure.y_label, panel.metric)
     x_label = plain(figure.x_label or label_axis(figure.x, figure.y))

@@ -72,6 +72,17 @@ def label_metric(metric: str) -> str:
     return with_unit(", ".join(filter(None, (name_metric(metric), where))), metric)
 
 
+def label_together(metrics: tuple[str, ...]) -> str:
+    """Returns the text of an axis that several metrics of one unit share."""
+    if len(metrics) == 1:
+        return label_metric(metrics[0])
+    # What stands before the first comma or "of" is what the metrics have in common, if anything.
+    heads = {re.split(r", | of ", name_metric(metric))[0] for metric in metrics}
+    places = dict.fromkeys(_SPLITS.get(metric.partition(".")[0], "") for metric in metrics)
+    name = heads.pop() if len(heads) == 1 else "score"
+    return with_unit(", ".join(filter(None, (name, *places))), metrics[0])
+
+
 def with_unit(text: str, metric: str) -> str:
     """Returns a label with its unit in brackets, where it does not say it itself."""
     unit = unit_of(metric).name.strip()

@@ -75,7 +75,7 @@ def render(template: str, content: dict[str, Any]) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
     )
-    environment.filters["nice"] = lambda text: text[:1].upper() + text[1:]
+    environment.filters["sentence"] = _start_sentence
     return environment.get_template(template).render(
         **content,
         claim_marks=CLAIM_MARKS,
@@ -83,6 +83,11 @@ def render(template: str, content: dict[str, Any]) -> str:
         script_hash=f"'sha256-{digest}'",
         style=(folder / "page.css").read_text(encoding="utf-8"),
     )
+
+
+def _start_sentence(text: str) -> str:
+    """Begins with a capital letter, unless the first word is a dotted key."""
+    return text if "." in text.partition(" ")[0] else text[:1].upper() + text[1:]
 
 
 def write_page(

@@ -52,7 +52,8 @@ def measure_published(all_published: Sequence[Published], figure: Figure) -> flo
     rows = -(-len(all_published) // min(COLUMNS, len(all_published)))
     panels = [make_published_panel(published) for published in all_published]
     lying = [len(p.points) for p in panels if figure.kind == "bar" and is_horizontal(p)]
-    return rows * max([2.9, *(1.3 + 0.2 * count for count in lying)]) + 0.3
+    legend = max(0.1 * len(panel.series) + 0.2 for panel in panels)
+    return rows * (max([2.7, *(1.3 + 0.2 * count for count in lying)]) + legend) + 0.3
 
 
 def _draw_one(axes: Any, published: Published, figure: Figure) -> None:
@@ -72,8 +73,25 @@ def _draw_one(axes: Any, published: Published, figure: Figure) -> None:
     if not axes.get_xlabel():
         axes.set_xlabel(plain(x_label))
     if len(handles) > 1:
-        axes.legend(handles=handles, fontsize=7)
+        _draw_legend(axes, handles)
     _set_title(axes, published)
+
+
+def _draw_legend(axes: Any, handles: list[Any]) -> None:
+    """Puts the legend below the label of the axis, where it covers nothing."""
+    from matplotlib.transforms import ScaledTranslation
+
+    below = ScaledTranslation(0, -0.56, axes.figure.dpi_scale_trans)
+    axes.legend(
+        handles=handles,
+        fontsize=7,
+        ncols=2,
+        loc="upper left",
+        bbox_to_anchor=(0, 0),
+        bbox_transform=axes.transAxes + below,
+        borderaxespad=0,
+        handlelength=2.4,
+    )
 
 
 def _draw_bars(axes: Any, panel: Panel, published: Published) -> list[Any]:

@@ -161,7 +161,7 @@ def test_metrics_of_one_unit_share_axes_and_others_do_not(tmp_path):
     found = Observations(scores=scores, measured_scalars=costs)
     figure = {"kind": "line", "x": "sampler.batch_size"}
     canvas, _ = draw(tmp_path, study, found, **figure, y=["test.recall_at_1", "test.recall_at_2"])
-    assert len(canvas.axes) == 1
+    assert [axes.get_ylabel() for axes in canvas.axes] == ["score, test classes (%)"]
     assert [text.get_text() for text in canvas.legends[0].get_texts()] == ["R@1", "R@2"]
     canvas, _ = draw(tmp_path, study, found, **figure, y=["test.recall_at_1", "cost.memory_mib"])
     labels = [axes.get_ylabel() for axes in canvas.axes]
