@@ -1,6 +1,7 @@
 """All stages of one or several studies, in order."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from prefect import flow
@@ -9,6 +10,7 @@ from flows.evaluate import evaluate
 from flows.prepare import prepare
 from flows.report import report
 from flows.sweep import sweep
+from tasks.adapters.ray_cluster import kept_cluster
 from tasks.artifacts import show_run
 from tasks.context import StudyRequest, load_context
 from tasks.reporting import Answer, read_answer
@@ -34,7 +36,8 @@ def ablation(
     ]
     for request in requests:
         load_context(request)  # every problem of every study is found before any of them starts
-    ran = [_run_stale_stages(request, show=show, force=force) for request in requests]
+    with kept_cluster() if len(requests) > 1 else nullcontext():
+        ran = [_run_stale_stages(request, show=show, force=force) for request in requests]
     answers = [read_answer(load_context(request)) for request in requests]
     if answers:
         show_run(requests, answers, ran)

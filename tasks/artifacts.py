@@ -11,8 +11,9 @@ from typing import Any
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
 
-from dml_core.studies.scores_file import read_scores
-from tasks.answer import Answer, answer_metric
+from dml_core.studies.answer_metric import answer_metric
+from dml_core.studies.observations import load_observations
+from tasks.answer import Answer
 from tasks.context import StudyRequest, load_context
 
 COUNTS = ("spent", "finished", "pruned", "diverged", "collapsed", "failed")
@@ -43,13 +44,14 @@ def show_sweep(request: StudyRequest, folder: Path) -> None:
 @task(retries=2, retry_delay_seconds=[2, 10], timeout_seconds=120)
 def show_scores(request: StudyRequest, path: Path) -> None:
     """Shows the score of every winner on the test classes, by arm and seed."""
-    metric = answer_metric(load_context(request).study)
-    by_arm = read_scores(path.parent).of_metric(metric)
+    context = load_context(request)
+    metric = answer_metric(context.study)
+    by_arm = load_observations(context.sweep_folder, path.parent).scalars(metric)
     seeds = sorted({seed for scores in by_arm.values() for seed in scores})
     rows = [[arm, *(_show(scores.get(seed)) for seed in seeds)] for arm, scores in by_arm.items()]
     table = render_table(["arm", *(f"seed {seed}" for seed in seeds)], rows)
     text = f"{table}\n- all metrics: {_link(path)}\n"
-    _publish(f"scores-{request.folder_name}", f"test.{metric}", text)
+    _publish(f"scores-{request.folder_name}", metric, text)
 
 
 @task(retries=2, retry_delay_seconds=[2, 10], timeout_seconds=120)

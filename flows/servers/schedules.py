@@ -35,7 +35,7 @@ class Schedule:
     next_run: str
     """In UTC, as ISO 8601; empty until the server has planned it."""
     last_run: str
-    """Name of the state that the newest started run is in; empty before the first."""
+    """How the newest run that started has ended, by the name of its state; empty before."""
 
 
 @dataclass(frozen=True)
@@ -207,12 +207,7 @@ def _next_and_last(
         for run in runs
         if run.state_name == "Scheduled" and run.expected_start_time
     ]
-    begun = [
-        run
-        for run in runs
-        if run.state_name not in ("Scheduled", "Late")
-        # One that met another never started, and says nothing of how the study went.
-        and not (run.state_name == "Cancelled" and run.start_time is None)
-    ]
+    # One that met another never started, and says nothing of how the study went.
+    ended = [run for run in runs if run.state and run.state.is_final() and run.start_time]
     next_run = min(planned).isoformat(timespec="seconds") if planned else ""
-    return next_run, (begun[0].state_name or "") if begun else ""
+    return next_run, (ended[0].state_name or "") if ended else ""

@@ -34,9 +34,44 @@ class RayUnreachable(ValueError):
     """There is no usable cluster; the message has the address and what to do."""
 
 
+_kept: list[contextlib.ExitStack] = []
+"""What the end of `kept_cluster` leaves; empty outside of it."""
+
+
+@contextmanager
+def kept_cluster() -> Iterator[None]:
+    """Lets all sweeps within the block use the cluster that the first of them joins.
+
+    Starting one takes longer than a small study. Where nothing has to run, none is joined.
+    """
+    with contextlib.ExitStack() as stack:
+        _kept.append(stack)
+        try:
+            yield
+        finally:
+            _kept.pop()
+
+
 @contextmanager
 def connect(config: RayConfig) -> Iterator[None]:
     """Joins the cluster that the configuration names, and leaves it at the end.
+
+    Within `kept_cluster` it is left at the end of that block.
+
+    Raises:
+        RayUnreachable: within ray.connect_timeout_seconds or shortly after.
+    """
+    if _kept:
+        _kept[-1].enter_context(_connect(config))
+        yield
+    else:
+        with _connect(config):
+            yield
+
+
+@contextmanager
+def _connect(config: RayConfig) -> Iterator[None]:
+    """Joins a cluster for the block.
 
     A cluster on this machine (`local`) is started and stopped here; any other is left running.
     A process that has joined a cluster already stays there, before and after.
