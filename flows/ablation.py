@@ -14,7 +14,7 @@ from tasks.adapters.ray_cluster import kept_cluster
 from tasks.artifacts import show_run
 from tasks.context import StudyRequest, load_context
 from tasks.reporting import Answer, read_answer
-from tasks.stages import hold_stage
+from tasks.stages import hold_stage, track_study
 from tasks.versioning import commit_stage, is_stale
 
 
@@ -36,6 +36,8 @@ def ablation(
     ]
     for request in requests:
         load_context(request)  # every problem of every study is found before any of them starts
+    for request in requests:
+        track_study(request)
     with kept_cluster() if len(requests) > 1 else nullcontext():
         ran = [_run_stale_stages(request, show=show, force=force) for request in requests]
     answers = [read_answer(load_context(request)) for request in requests]

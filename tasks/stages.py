@@ -3,18 +3,22 @@
 Knows no Prefect, so that a command may ask without starting it.
 """
 
+import json
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from dml_core.data.atomic_folder import folder_lock
 from dml_core.studies.loading import is_file_itself
-from tasks.adapters.dvc_repo import commit_stage, has_repo, list_stages, stale_stages
+from tasks.adapters.dvc_repo import commit_stage, has_repo, stale_stages
 from tasks.adapters.dvc_waiting import wait_while_locked
 from tasks.context import StudyRequest
 
 PROJECT = Path()
+TRACKED_FILE = Path("studies") / "tracked.json"
+"""The list of studies that dvc.yaml makes stages of."""
 STAGES = ("prepare", "sweep", "evaluate", "report")
 LOCK_TIMEOUT_SECONDS = 3600.0
 """How long to wait for DVC's lock: longer than the commit of a large dataset takes."""
@@ -32,14 +36,24 @@ def stage_name(stage: str, request: StudyRequest) -> str:
     return stage if stage == "prepare" else f"{stage}@{request.study}"
 
 
-def check_stages_are_listed(request: StudyRequest) -> None:
-    """Raises DvcError when dvc.yaml does not have the stages of a study that DVC should know."""
-    if is_versioned(request):
-        wait_while_locked(
-            lambda: list_stages(PROJECT, [stage_name("report", request)]),
-            timeout_seconds=LOCK_TIMEOUT_SECONDS,
-            on_wait=logging.getLogger(__name__).warning,
-        )
+def list_tracked(folder: Path = PROJECT) -> list[str]:
+    """Returns the studies that have stages in dvc.yaml."""
+    content = json.loads((folder / TRACKED_FILE).read_text(encoding="utf-8"))
+    return [str(name) for name in content["studies"]]
+
+
+def track_study(request: StudyRequest) -> None:
+    """Gives a study its stages in dvc.yaml, where DVC should know of the run; twice is safe."""
+    if not is_versioned(request):
+        return
+    with folder_lock(PROJECT / ".dml" / "tracked"):
+        tracked = list_tracked()
+        if request.study in tracked:
+            return
+        text = json.dumps({"studies": [*tracked, request.study]}, indent=2) + "\n"
+        partial = (PROJECT / TRACKED_FILE).with_suffix(".partial")
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, PROJECT / TRACKED_FILE)
 
 
 def is_stage_stale(
@@ -62,7 +76,7 @@ def is_stage_stale(
 def find_stale_stages(request: StudyRequest) -> list[str]:
     """Returns the stages that are stale now or may turn out to be when those before them ran."""
     names = [stage_name(stage, request) for stage in STAGES]
-    if not is_versioned(request):
+    if not is_versioned(request) or request.study not in list_tracked():
         return names
     return wait_while_locked(
         lambda: stale_stages(PROJECT, [names[-1]], with_downstream=True),

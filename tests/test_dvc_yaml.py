@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tasks.adapters.dvc_repo import commit_stage, list_stages, stale_stages
+from tasks.stages import TRACKED_FILE, list_tracked
 from tests.references.dvc_projects import (
     calls,
     commit_git,
@@ -45,9 +46,10 @@ def append(file, text):
     file.write_text(file.read_text(encoding="utf-8") + text, encoding="utf-8")
 
 
-def test_every_study_is_listed_and_every_listed_study_is_there():
-    listed = DEFINITION["vars"][0]["studies"]
-    assert sorted(listed) == sorted(file.stem for file in (ROOT / "studies").glob("*.yaml"))
+def test_a_fresh_clone_tracks_the_default_study():
+    assert DEFINITION["vars"] == [str(TRACKED_FILE)]
+    assert list_tracked(ROOT)[0] == "main"
+    assert all((ROOT / "studies" / f"{name}.yaml").is_file() for name in list_tracked(ROOT))
 
 
 def test_every_code_dependency_exists():

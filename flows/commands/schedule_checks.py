@@ -6,7 +6,6 @@ from pathlib import Path
 
 from flows.servers.schedules import check_cron
 from tasks.context import STUDIES_FOLDER, StudyRequest, load_context
-from tasks.stages import check_stages_are_listed
 
 
 def check_request(study: str, *, profile: str | None, cron: str, folder: Path) -> None:
@@ -29,7 +28,6 @@ def check_study(request: StudyRequest, *, folder: Path) -> None:
     """Raises a ValueError or FileNotFoundError when a run of the study would fail at its start."""
     check_study_exists(request.study, folder / STUDIES_FOLDER)
     load_context(request)
-    check_stages_are_listed(request)
 
 
 def check_study_exists(study: str, folder: Path) -> None:

@@ -113,9 +113,9 @@ def _unknown_stage(name: str, known: Sequence[str]) -> DvcError:
     if at and of_stage:
         studies = ", ".join(other.partition("@")[2] for other in of_stage)
         return DvcError(
-            f"dvc.yaml has no stage {name!r}, because its list `studies` does not name "
-            f"{study!r}. It names: {studies}.{suggest(name, known)} Add the name of the file in "
-            "studies/ to the list at the top of dvc.yaml."
+            f"dvc.yaml has no stage {name!r}, because studies/tracked.json does not name "
+            f"{study!r}. It names: {studies}.{suggest(name, known)} Add the study's name to that "
+            f"list, or run: dml run {study}"
         )
     return DvcError(
         f"dvc.yaml has no stage {name!r}. Its stages are {', '.join(known)}.{suggest(name, known)}"

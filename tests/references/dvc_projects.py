@@ -5,6 +5,7 @@ would take minutes. It writes the outputs that the stages of dvc.yaml name, as f
 they read.
 """
 
+import json
 import os
 import shutil
 import stat
@@ -13,6 +14,8 @@ import sys
 from pathlib import Path
 
 import yaml
+
+from tasks.stages import TRACKED_FILE
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("dvc.yaml", "params.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore")
@@ -128,13 +131,8 @@ def calls(folder: Path) -> list[str]:
 
 
 def _set_studies(folder: Path, studies: tuple[str, ...]) -> None:
-    text = (folder / "dvc.yaml").read_text()
-    named = yaml.safe_load(text)["vars"][0]["studies"]
-    listed = "".join(f"      - {name}\n" for name in named)
-    assert listed in text
-    wanted = "".join(f"      - {name}\n" for name in studies)
-    (folder / "dvc.yaml").write_text(text.replace(listed, wanted))
     (folder / "studies").mkdir()
+    (folder / TRACKED_FILE).write_text(json.dumps({"studies": studies}))
     for name in studies:
         (folder / "studies" / f"{name}.yaml").write_text(f"question: what of {name}?\n")
 

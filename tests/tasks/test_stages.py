@@ -11,7 +11,14 @@ import yaml
 from tasks.adapters.dvc_session import DvcError
 from tasks.adapters.dvc_waiting import wait_while_locked
 from tasks.context import StudyRequest
-from tasks.stages import hold_stage, is_stage_stale, record_stage
+from tasks.stages import (
+    find_stale_stages,
+    hold_stage,
+    is_stage_stale,
+    list_tracked,
+    record_stage,
+    track_study,
+)
 from tests.references.dvc_projects import environment, make_project, run_stage
 
 ROOT = Path(__file__).parents[2]
@@ -98,6 +105,19 @@ def test_two_processes_that_commit_at_once_keep_each_others_entries(project, sta
         assert process.returncode == 0, errors
     own = {f"{stage}@{study}" for stage in ("sweep", "evaluate") for study in "ab"}
     assert committed(project) == {"prepare", *own}
+
+
+def test_a_study_gets_its_stages_when_it_first_runs(project):
+    (project / "studies" / "c.yaml").write_text("question: what of c?\n")
+    request = StudyRequest(study="c")
+    assert find_stale_stages(request) == ["prepare", "sweep@c", "evaluate@c", "report@c"]
+    for _ in range(2):
+        track_study(request)
+        assert list_tracked() == ["a", "b", "c"]
+    assert is_stage_stale("sweep", request, on_wait=print)
+    track_study(StudyRequest(study="b", profile="smoke"))
+    track_study(StudyRequest(study="d", overrides=("seed=1",)))
+    assert list_tracked() == ["a", "b", "c"]
 
 
 @pytest.mark.integration

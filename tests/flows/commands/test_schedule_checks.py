@@ -15,7 +15,6 @@ def project(tmp_path_factory):
     folder = make_project(tmp_path_factory.mktemp("alone") / "project", {"often": TWO_ARMS})
     wrong = TWO_ARMS + "trials_per_arms: 3\nfixed: {sampler.batch_sise: 16}\n"
     (folder / "studies" / "wrong.yaml").write_text(wrong, encoding="utf-8")
-    (folder / "studies" / "unlisted.yaml").write_text(TWO_ARMS, encoding="utf-8")
     return folder
 
 
@@ -55,12 +54,6 @@ def test_every_problem_of_a_study_is_told(check):
 
 def test_an_unknown_profile_is_told(check):
     assert "smok" in check("often", profile="smok")
-
-
-def test_a_study_without_stages_is_told_where_to_list_it(check):
-    assert "Add the name of the file in studies/ to the list at the top of dvc.yaml" in check(
-        "unlisted"
-    )
 
 
 @pytest.mark.integration

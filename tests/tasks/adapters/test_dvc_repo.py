@@ -47,7 +47,7 @@ def test_a_repository_further_up_is_not_taken(project):
 
 
 def test_an_unknown_study_says_where_to_list_it(project):
-    with pytest.raises(DvcError, match=r"no stage 'sweep@c'.*It names: a\..*top of dvc\.yaml"):
+    with pytest.raises(DvcError, match=r"no stage 'sweep@c'.*It names: a\..*dml run c"):
         stale_stages(project, ["sweep@c"])
 
 
