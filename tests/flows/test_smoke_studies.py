@@ -1,4 +1,4 @@
-"""Every study of the project in its smallest size, from the data to the page in a browser."""
+"""Studies of the project in their smallest size, from the data to the page in a browser."""
 
 import json
 import os
@@ -10,21 +10,21 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dml_core.studies.loading import list_studies
 from tests.references.browsers import open_browser
 
 ROOT = Path(__file__).parents[2]
-NAMES = [path.stem for path in list_studies(ROOT / "studies")]
+# One of each kind: a heat map, continuous labels, both measures, tables, and a search of rates.
+NAMES = ("alpha_delta", "continuous", "gradients", "hard_negatives", "main", "proxy_ratio")
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """The project's studies, all run by one command."""
+    """The studies, all run by one command."""
     folder = tmp_path_factory.mktemp("project")
     shutil.copytree(ROOT / "studies", folder / "studies")
     shutil.copyfile(ROOT / "params.yaml", folder / "params.yaml")
-    command = [str(Path(sys.executable).with_name("dml")), "run", "--profile", "smoke", "--all"]
+    command = [str(Path(sys.executable).with_name("dml")), "run", "--profile", "smoke", *NAMES]
     done = subprocess.run(
         command,
         cwd=folder,
@@ -55,19 +55,16 @@ def test_a_study_leaves_its_figures_numbers_and_page(project, browser, name):
     check_page(browser, folder / "index.html")
 
 
-def test_the_front_page_lists_every_study(project, browser):
+def test_the_front_page_lists_them(project, browser):
     page = check_page(browser, project / "reports" / "index.html")
     assert all(f"{name}@smoke" in page for name in NAMES)
 
 
-def test_no_trial_failed_and_equal_ones_were_trained_once(project):
-    shared = 0
+def test_no_trial_failed(project):
     for name in NAMES:
         sweep = project / "results" / f"{name}@smoke" / "sweep"
-        shared += json.loads((sweep / "sweep.json").read_text(encoding="utf-8"))["shared_trials"]
         trials = pq.read_table(sweep / "trials.parquet").to_pylist()
         assert [trial for trial in trials if trial["status"] == "failed"] == []
-    assert shared > 0
 
 
 def check_page(browser, path):
