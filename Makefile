@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A uv of the machine is used if there is one; otherwise pip puts one into .uv.
 UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
-PYTEST_WORKERS ?= 3
+PYTEST_WORKERS ?= 2
 
 .PHONY: run setup browser test test-fast lint format bench lock clean help
 

@@ -19,6 +19,8 @@ ENTRYPOINT = "flows/ablation.py:ablation"
 FLOW_NAME = "ablation"
 PREFIX = "study-"
 TAG = "dml-schedule"
+ENDED = ("COMPLETED", "FAILED", "CRASHED")
+"""States in which a run has come to an end by itself."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Schedule:
     next_run: str
     """In UTC, as ISO 8601; empty until the server has planned it."""
     last_run: str
-    """How the newest run that started has ended, by the name of its state; empty before."""
+    """How the newest run that came to an end went, by the name of its state; empty before."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +209,7 @@ def _next_and_last(
         for run in runs
         if run.state_name == "Scheduled" and run.expected_start_time
     ]
-    # One that met another never started, and says nothing of how the study went.
-    ended = [run for run in runs if run.state and run.state.is_final() and run.start_time]
+    # A cancelled one met another, or somebody stopped it: it says nothing of how the study went.
+    ended = [run for run in runs if run.state_type in ENDED]
     next_run = min(planned).isoformat(timespec="seconds") if planned else ""
     return next_run, (ended[0].state_name or "") if ended else ""

@@ -13,8 +13,9 @@ import pytest
 from tests.references.browsers import open_browser
 
 ROOT = Path(__file__).parents[2]
-# One of each kind: a heat map, continuous labels, both measures, tables, and a search of rates.
-NAMES = ("alpha_delta", "continuous", "gradients", "hard_negatives", "main", "proxy_ratio")
+# What the other tests of the pipeline do not have: continuous labels and curves over ranks, a
+# measure, tables by epoch.
+NAMES = ("continuous", "gradients", "hard_negatives")
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 

@@ -9,6 +9,7 @@ from dml_core.training.in_folder import read_epochs
 from tasks.adapters import ray_hooks
 from tasks.adapters.ray_hooks import SweepTimedOut
 from tasks.adapters.ray_sweep import run_sweep
+from tasks.guardian import guarded_folder
 from tests.references.tiny_studies import tiny_pipeline, tiny_study
 from tests.references.tiny_trials import prepare_tiny
 
@@ -24,6 +25,7 @@ def test_a_sweep_stops_when_its_time_is_over_and_goes_on_later(tmp_path, monkeyp
     prepare_tiny(tmp_path / "prepared")
     study = tiny_study(tmp_path / "prepared", tmp_path, STUDY, training__epochs=40)
     folder = tmp_path / "results/.sweeps/tiny"
+    guarded_folder()  # begins the guard, which lasts for as long as this process
     before = set(psutil.Process().children(recursive=True))
     # The clock stands still until the second epoch of a trial, and then an hour is over.
     now = [0.0]
