@@ -65,7 +65,8 @@ ENTRIES = {
         "tasks.adapters.ray_sweep",
         {f"tasks/adapters/{name}.py" for name in ("dvc_fetch", "dvc_remote", "dvc_session")}
         | {f"tasks/{name}.py" for name in ("node_data", "sweep_lock", "sweep_progress", "watchdog")}
-        | {"tasks/adapters/ray_cluster.py", "tasks/guardian.py"},
+        | {f"tasks/adapters/{name}.py" for name in ("ray_cluster", "ray_warm")}
+        | {"tasks/guardian.py"},
     ),
     "evaluate": (
         "tasks.evaluating",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from dml_core.config.loading import to_flat_dict
 from dml_core.statistics.intervals import estimate_mean
 from dml_core.studies.answer_metric import answer_metric
 from dml_core.studies.claim_checks import is_number
+from dml_core.studies.claim_narrowing import narrow_claim
 from dml_core.studies.claim_wording import describe_effect
 from dml_core.studies.claims import Claim, Side, Trend
 from dml_core.studies.observations import Observations
@@ -53,7 +54,16 @@ def judge_claims(study: ResolvedStudy, observations: Observations) -> list[Judge
 
 
 def judge_claim(claim: Claim, study: ResolvedStudy, observations: Observations) -> Judgement:
-    """Returns the judgement of one claim."""
+    """Returns the judgement of one claim, over those of its arms that the profile runs."""
+    claim, lost = narrow_claim(claim, {arm.name for arm in study.arms})
+    judgement = _judge(claim, study, observations)
+    if not lost:
+        return judgement
+    explanation = f"{judgement.explanation} Not run here: {', '.join(lost)}."
+    return replace(judgement, explanation=explanation)
+
+
+def _judge(claim: Claim, study: ResolvedStudy, observations: Observations) -> Judgement:
     try:
         effects = _list_effects(claim, study, observations)
     except Untold as reason:

@@ -64,6 +64,7 @@ def connect(config: RayConfig) -> Iterator[None]:
     if _kept:
         _kept[-1].enter_context(_connect(config))
         yield
+        _warm_for_the_next_sweep(config)
     else:
         with _connect(config):
             yield
@@ -94,6 +95,12 @@ def _connect(config: RayConfig) -> Iterator[None]:
             yield
         finally:
             ray.shutdown()
+
+
+def _warm_for_the_next_sweep(config: RayConfig) -> None:
+    from tasks.adapters.ray_warm import warm_workers
+
+    warm_workers(count_concurrent(config))
 
 
 def count_concurrent(config: RayConfig) -> int:

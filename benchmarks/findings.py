@@ -1,0 +1,107 @@
+"""Writes the sections of docs/findings.md from the files of runs.
+
+`python -m benchmarks.findings NAME...` copies the files of these runs (`alpha_delta`, or
+`expansion@cars` for a profile) from results/ and reports/ to docs/findings/, and writes every
+section anew; without names it only writes. A section stands between two comment lines that name
+the run; what stands outside of them is written by hand and left alone.
+"""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from dml_core.studies.scores_file import read_scores
+from tasks.context import StudyRequest, load_context
+from tasks.report_page.facts import collect_facts
+
+FOLDER = Path("docs") / "findings"
+PAGE = Path("docs") / "findings.md"
+SECTION = re.compile(r"<!-- run: (\S+) -->\n.*?<!-- end -->", re.DOTALL)
+_KEPT_FACTS = ("command", "data hash", "training", "wall clock")
+
+
+def main() -> None:
+    """Collects the named runs and writes the page."""
+    for name in sys.argv[1:]:
+        collect(name)
+    PAGE.write_text(render_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def collect(name: str) -> None:
+    """Copies what a run says: answer, scores, figures with their numbers, and how it was made."""
+    study, _, profile = name.partition("@")
+    context = load_context(StudyRequest(study=study, profile=profile or None))
+    target = FOLDER / name
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    shutil.copyfile(context.evaluate_folder / "scores.json", target / "scores.json")
+    for path in sorted((context.report_folder / "figures").glob("figure*")):
+        if path.suffix in (".csv", ".png"):
+            shutil.copyfile(path, target / path.name)
+    answer = _read(context.report_folder / "answer.json")
+    # The address of one machine's MLflow is of no use to a reader.
+    answer.pop("compare_url", None)
+    _write(target / "answer.json", answer)
+    facts = collect_facts(context, read_scores(context.evaluate_folder))
+    kept = {fact.name: fact.value for fact in facts if fact.name in _KEPT_FACTS}
+    commit = _read(context.report_folder / "summary.json")["commit"]
+    _write(target / "run.json", {"commit": commit, **kept})
+
+
+def render_page(text: str) -> str:
+    """Returns the page with every section made from the files of its run."""
+    return SECTION.sub(lambda found: render_section(FOLDER / found.group(1)), text)
+
+
+def render_section(folder: Path) -> str:
+    """Returns a run's section: command, claims with their verdicts, table and figures."""
+    answer, run = _read(folder / "answer.json"), _read(folder / "run.json")
+    here = f"{folder.parent.name}/{folder.name}"
+    lines = [
+        f"<!-- run: {folder.name} -->",
+        f"**{answer['question']}**",
+        "",
+        f"`{run['command']}`, commit {run['commit']}, data {run['data hash'][:12]}, "
+        f"{run['training']}; {run['wall clock']}. Numbers: [answer]({here}/answer.json), "
+        f"[scores]({here}/scores.json), {_link_numbers(folder, here)}.",
+        "",
+        *_render_claims(answer["claims"]),
+        *(f"![{answer['question']}]({here}/{path.name})" for path in _figures(folder)),
+        "<!-- end -->",
+    ]
+    return "\n".join(lines)
+
+
+def _render_claims(claims: list[dict[str, str]]) -> list[str]:
+    rows = [
+        f"| {claim['text']} | {claim['verdict']} | {_strip_verdict(claim)} |" for claim in claims
+    ]
+    return ["| claim | here | measured |", "|---|---|---|", *rows, ""] if rows else []
+
+
+def _strip_verdict(claim: dict[str, str]) -> str:
+    text = claim["explanation"].removeprefix(f"{claim['verdict']}: ")
+    return text.replace("|", "\\|")
+
+
+def _link_numbers(folder: Path, here: str) -> str:
+    return ", ".join(f"[{p.stem}]({here}/{p.name})" for p in sorted(folder.glob("figure*.csv")))
+
+
+def _figures(folder: Path) -> list[Path]:
+    return sorted(folder.glob("figure*.png"), key=lambda path: (len(path.stem), path.stem))
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _write(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
