@@ -1,16 +1,13 @@
 """Sets up Prefect for a command: quiet, in this folder, on the server that is up, or on none."""
 
 import os
-import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tasks.guardian import guarded_folder
-
 _QUIET = {
     "PREFECT_LOGGING_LEVEL": "WARNING",
-    # A first start makes its database, which takes 20 s here and longer on a busy machine.
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -19,13 +16,18 @@ _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 _HEALTH_TIMEOUT_SECONDS = 10.0
+# A first start makes its database, which takes 20 s here and longer on a busy machine.
+_STARTUP_TIMEOUT_SECONDS = 180.0
 
 
-def use_quiet_prefect() -> None:
+def use_quiet_prefect() -> Callable[[], None]:
     """Points Prefect to the running server, or to a private one; call before importing it.
 
     Everything that Prefect writes stays in `.dml/` of this folder, and what the environment says
     already is left as it is.
+
+    Returns:
+        What waits until the server can be used: a private one comes up meanwhile.
 
     Raises:
         ValueError: when PREFECT_API_URL names a server that does not answer.
@@ -37,23 +39,16 @@ def use_quiet_prefect() -> None:
         os.environ.setdefault(key, value)
     if address := os.environ.get("PREFECT_API_URL"):
         _check_server_answers(address)
-    else:
-        _start_private_server()
+        return lambda: None
+    return _start_private_server()
 
 
-def _start_private_server() -> None:
-    """Starts Prefect's server of this command, as Prefect would do itself a moment later."""
-    # It would outlive a killed command.
-    guarded_folder()
-    from prefect.server.api.server import SubprocessASGIServer
+def _start_private_server() -> Callable[[], None]:
+    from flows.servers.private import PrivateServer
 
-    # A terminal sends Ctrl-C to it as well, and without it the command could not end: Prefect
-    # asks it for a minute to take note of that. Children inherit which signals are held back.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        SubprocessASGIServer().start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    server = PrivateServer(Path(os.environ["PREFECT_HOME"]))
+    os.environ["PREFECT_API_URL"] = server.api_url
+    return partial(server.wait, timeout_seconds=_STARTUP_TIMEOUT_SECONDS)
 
 
 def _check_server_answers(address: str) -> None:

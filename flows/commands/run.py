@@ -25,9 +25,10 @@ def run_studies_to_the_end(
     for name in chosen:
         request = StudyRequest(study=name, profile=profile, params=str(params))
         load_context(request.model_copy(update={"overrides": tuple(assignments)}))
-    use_quiet_prefect()
+    wait_for_server = use_quiet_prefect()
     from flows.ablation import ablation
 
+    wait_for_server()
     started = time.perf_counter()
     answers = ablation(
         studies=chosen,

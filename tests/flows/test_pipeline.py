@@ -11,21 +11,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dml_core.config.loading import load_params, unflatten
-from tests.references.dvc_projects import make_project
+from tests.references.tiny_projects import make_project
 
 BIN = Path(sys.executable).parent
-ROOT = Path(__file__).parents[2]
-TINY = {
-    "data.max_classes": 24,
-    "data.images_per_class": 8,
-    "sampler.batch_size": 16,
-    "sampler.class_ratio": None,
-    "sampler.samples_per_class": 4,
-    "model.width": 4,
-    "training.epochs": 2,
-    "evaluation.clustering": False,
-}
 STUDY = """
 question: Which of two losses?
 arms:
@@ -53,15 +41,7 @@ def run(folder, *command, timeout=400):
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     """A project with one tiny study that was answered by `dml run`."""
-    folder = make_project(tmp_path_factory.mktemp("project"), studies=("tiny",))
-    shutil.rmtree(folder / ".bin")
-    for package in ("dml_core", "tasks", "flows"):
-        shutil.rmtree(folder / package, ignore_errors=True)
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
-    params = {**load_params(folder / "params.yaml"), **TINY}
-    (folder / "params.yaml").write_text(json.dumps(unflatten(params)))
-    (folder / "studies" / "tiny.yaml").write_text(STUDY)
+    folder = make_project(tmp_path_factory.mktemp("project"), {"tiny": STUDY})
     done = run(folder, "dml", "run", "tiny")
     assert done.returncode == 0, done.stderr[-3000:]
     folder.joinpath("answer.txt").write_text(done.stdout)

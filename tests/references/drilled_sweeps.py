@@ -19,8 +19,7 @@ import psutil
 import pyarrow.parquet as pq
 
 from dml_core.config.loading import load_params, unflatten
-from dml_core.config.pipeline import MlflowConfig
-from tasks.adapters.mlflow_address import open_tracking
+from tests.references.empty_databases import give_databases
 from tests.references.tiny_studies import TWO_ARMS
 from tests.references.tiny_trials import TINY, prepare_tiny
 
@@ -39,8 +38,7 @@ def make_project(folder: Path) -> Path:
     params = {**load_params(ROOT / "params.yaml"), **TINY, "training.epochs": NUM_EPOCHS}
     (folder / "params.yaml").write_text(json.dumps(unflatten(params)), encoding="utf-8")
     prepare_tiny(folder / "data" / "prepared")
-    open_tracking(MlflowConfig(tracking_uri="sqlite:///mlflow.db"), project=folder)
-    return folder
+    return give_databases(folder)
 
 
 class DrilledSweep:

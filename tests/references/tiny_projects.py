@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dml_core.config.loading import load_params, unflatten
 from tests.references import dvc_projects
+from tests.references.empty_databases import give_databases
 
 ROOT = Path(__file__).parents[2]
 TINY = {
@@ -43,4 +44,4 @@ def make_project(folder: Path, studies: Mapping[str, str]) -> Path:
     for name, text in studies.items():
         (folder / "studies" / f"{name}.yaml").write_text(text, encoding="utf-8")
     (folder / "home").mkdir()
-    return folder
+    return give_databases(folder)
