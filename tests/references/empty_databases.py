@@ -1,4 +1,4 @@
-"""Empty databases of Prefect and MLflow, made once for all tests, since that takes half a minute."""
+"""Empty databases of Prefect and MLflow, made once for all tests: that takes half a minute."""
 
 import os
 import shutil
