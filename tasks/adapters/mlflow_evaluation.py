@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -73,7 +73,10 @@ def log_evaluation(
     """
     runs = SweepRuns(tracking, SweepIdentity.of(study, facts))
     parent = runs.open_parent()
-    record = _EvaluationRecord(runs, facts, differs=",".join(find_differing_keys(study)))
+    differing = find_differing_keys(study)
+    tuned = {key for arm in study.arms for key in arm.space}
+    compared = [*differing, *sorted(tuned - set(differing))]
+    record = _EvaluationRecord(runs, facts, ",".join(differing), compared)
     seed_runs: dict[str, dict[int, str]] = {}
     arm_runs = {}
     for arm, by_seed in scores.items():
@@ -111,6 +114,9 @@ class _EvaluationRecord:
     runs: SweepRuns
     facts: SweepFacts
     differs: str
+    compared: Collection[str]
+    """Params of the arms' runs. MLflow's page of comparison draws the first few that differ, which
+    would be knobs that one loss has and another lacks."""
 
     def log_seed(
         self, arm: str, config: TrialConfig, numbers: Mapping[str, float], winners: Path
@@ -133,18 +139,26 @@ class _EvaluationRecord:
         first = next(iter(configs.values()))
         spec = TrialSpec(arm, self.runs.identity.study, arm, "repeat", 0, {}, first)
         tags = {"stage": "arm", "seed": ",".join(str(seed) for seed in configs)}
-        run_id = self._open(spec, make_trial_key(f"arm {arm}", first), tags)
+        run_id = self._open(spec, make_trial_key(f"arm {arm}", first), tags, only=self.compared)
         _log_test_scores(self.runs, run_id, _average(list(by_seed.values())))
         _log_config(self.runs, run_id, first)
         if grid is not None:
             self.runs.client.log_artifact(run_id, str(grid), "retrieval")
         return run_id
 
-    def _open(self, spec: TrialSpec, key: str, changes: Mapping[str, Any]) -> str:
+    def _open(
+        self,
+        spec: TrialSpec,
+        key: str,
+        changes: Mapping[str, Any],
+        only: Collection[str] = (),
+    ) -> str:
         tags = {**make_trial_tags(spec, self.facts, differs=self.differs), **changes}
         tags.pop("number", None)
         run_id = self.runs.open_nested(key, name=spec.trial_id, tags=tags)
-        self.runs.log_params(run_id, to_params(spec.config))
+        params = to_params(spec.config)
+        kept = {name: params[name] for name in map(to_name, only) if name in params}
+        self.runs.log_params(run_id, kept or params)
         self.runs.end(
             run_id, mlflow_status="FINISHED", status="finished", reason="", time_ms=_now()
         )

@@ -80,7 +80,10 @@ def test_an_arm_has_the_mean_and_can_be_compared(tracking, trained_winners, file
     client = tracking.client()
     arm = client.get_run(found.arm_run_ids["dim_8"])
     assert arm.data.metrics == {"test.recall_at_1": 0.6}
+    # What the arms vary and what was tuned, and nothing else.
     assert arm.data.params["model.embedding_dim"] == "8"
+    tuned = {key for arm in study.arms for key in arm.space}
+    assert set(arm.data.params) == {"model.embedding_dim"} | tuned
     assert arm.data.tags["stage"] == "arm"
     assert arm.data.tags["seed"] == "0,1"
     for run_id in found.arm_run_ids.values():

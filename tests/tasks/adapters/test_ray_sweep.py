@@ -1,15 +1,7 @@
 """Sweeps on a real Ray cluster of this machine, with trials of a second."""
 
-import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
-import psutil
 import pytest
 
 from dml_core.config.pipeline import RayConfig
@@ -23,16 +15,6 @@ from tests.references.tiny_studies import TWO_ARMS, tiny_pipeline, tiny_study
 from tests.references.tiny_trials import prepare_tiny
 
 pytestmark = pytest.mark.integration
-
-DRIVER = """
-import sys
-from pathlib import Path
-from tasks.adapters.ray_sweep import run_sweep
-from tests.references.tiny_studies import tiny_pipeline, tiny_study
-
-prepared, folder = Path(sys.argv[1]), Path(sys.argv[2])
-run_sweep(tiny_study(prepared, folder), tiny_pipeline(), folder=folder / "results/.sweeps/tiny")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +42,6 @@ def undisturbed(prepared, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
     updates = []
     return sweep(prepared, folder, on_update=updates.append), updates
-
-
-def without_timings(path):
-    return [
-        (r.spec, r.status, r.reason, r.epochs, r.best_epoch, r.score, r.validation, r.folder)
-        for r in read_trials(path)
-    ]
 
 
 def test_random_search_gives_every_arm_its_tries_and_repeats_the_winners(undisturbed):
@@ -121,59 +96,6 @@ def test_a_sweep_that_is_done_runs_nothing_again(undisturbed, prepared, monkeypa
     again = sweep(prepared, folder, on_trial_end=lambda r: ended.append(r.spec.trial_id))
     assert len(ended) == 8
     assert again == result
-
-
-def end_family(processes):
-    """Ends what a killed driver left, should its guardian have failed."""
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(processes, timeout=10)
-
-
-def test_a_driver_killed_in_mid_sweep_goes_on_to_the_same_table(undisturbed, prepared, tmp_path):
-    trials = tmp_path / "results/.sweeps/tiny/trials"
-    command = [sys.executable, "-c", DRIVER, str(prepared), str(tmp_path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    environment.pop("RAY_ADDRESS", None)
-    driver = subprocess.Popen(command, cwd=Path(__file__).parents[3], env=environment)
-    family = []
-    while len(list(trials.glob("*/result.json"))) < 2 and driver.poll() is None:
-        family = psutil.Process(driver.pid).children(recursive=True)
-        time.sleep(0.02)
-    driver.send_signal(signal.SIGKILL)
-    assert driver.wait() == -signal.SIGKILL
-    done = {path.parent.name: path.stat().st_mtime for path in trials.glob("*/result.json")}
-    assert 2 <= len(done) < 6
-    resumed = sweep(prepared, tmp_path)
-    end_family(family)
-    tables = [result.folder / "trials.parquet" for result in (undisturbed[0], resumed)]
-    assert without_timings(tables[0]) == without_timings(tables[1])
-    for name, written in done.items():
-        assert (trials / name / "result.json").stat().st_mtime == written
-
-
-def kill_workers():
-    for process in psutil.Process().children(recursive=True):
-        if "ray::ImplicitFunc" in " ".join(process.cmdline()):
-            process.kill()
-
-
-def test_a_trial_whose_worker_is_killed_goes_on_from_its_checkpoint(
-    undisturbed, prepared, tmp_path
-):
-    killed = []
-
-    def kill_once(spec, epoch):
-        if not killed and epoch["epoch"] == 2:
-            killed.append(spec.trial_id)
-            kill_workers()
-
-    result = sweep(prepared, tmp_path, on_epoch=kill_once)
-    resumed = {r.spec.trial_id for r in result.search_records if r.resumed}
-    assert set(killed) <= resumed
-    tables = [r.folder / "trials.parquet" for r in (undisturbed[0], result)]
-    assert without_timings(tables[0]) == without_timings(tables[1])
 
 
 CONDITIONAL = """
