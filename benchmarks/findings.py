@@ -10,16 +10,20 @@ import json
 import re
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from dml_core.studies.scores_file import read_scores
 from tasks.context import StudyRequest, load_context
 from tasks.report_page.facts import collect_facts
+from tasks.stage_seconds import read_stage_seconds
 
 FOLDER = Path("docs") / "findings"
 PAGE = Path("docs") / "findings.md"
 SECTION = re.compile(r"<!-- run: (\S+) -->\n.*?<!-- end -->", re.DOTALL)
+OVERVIEW = re.compile(r"<!-- overview -->\n.*?<!-- end -->", re.DOTALL)
+VERDICTS = ("supported", "contradicted", "cannot tell")
 _KEPT_FACTS = ("command", "data hash", "training", "wall clock")
 
 
@@ -48,12 +52,40 @@ def collect(name: str) -> None:
     facts = collect_facts(context, read_scores(context.evaluate_folder))
     kept = {fact.name: fact.value for fact in facts if fact.name in _KEPT_FACTS}
     commit = _read(context.report_folder / "summary.json")["commit"]
-    _write(target / "run.json", {"commit": commit, **kept})
+    seconds = round(sum(read_stage_seconds(context).values()))
+    _write(target / "run.json", {"commit": commit, "seconds": seconds, **kept})
 
 
 def render_page(text: str) -> str:
-    """Returns the page with every section made from the files of its run."""
+    """Returns the page with the overview and every section made from the files of the runs."""
+    text = OVERVIEW.sub(lambda _: render_overview(SECTION.findall(text)), text)
     return SECTION.sub(lambda found: render_section(FOLDER / found.group(1)), text)
+
+
+def render_overview(names: list[str]) -> str:
+    """Returns a table of the runs: how many claims each supports, contradicts and leaves open."""
+    rows, totals = [], Counter[str]()
+    for name in names:
+        answer, run = _read(FOLDER / name / "answer.json"), _read(FOLDER / name / "run.json")
+        counts = Counter({"seconds": run["seconds"]}) + Counter(
+            claim["verdict"] for claim in answer["claims"]
+        )
+        rows.append(_render_row(f"[{name}](#{_anchor(name)})", counts))
+        totals.update(counts)
+    head = ["<!-- overview -->", "| run | supported | contradicted | cannot tell | minutes |"]
+    return "\n".join(
+        [*head, "|---|---:|---:|---:|---:|", *rows, _render_row("all", totals), "<!-- end -->"]
+    )
+
+
+def _render_row(title: str, counts: Counter[str]) -> str:
+    numbers = " | ".join(str(counts[verdict]) for verdict in VERDICTS)
+    return f"| {title} | {numbers} | {counts['seconds'] / 60:.1f} |"
+
+
+def _anchor(name: str) -> str:
+    """Returns the address that a heading of this text has on a page."""
+    return name.lower().replace("@", "")
 
 
 def render_section(folder: Path) -> str:
