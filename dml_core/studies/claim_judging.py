@@ -18,8 +18,8 @@ from dml_core.studies.resolved import ResolvedStudy
 
 ClaimVerdict = Literal["supported", "contradicted", "cannot tell"]
 
-# The memory of a step is counted, not estimated: equal counts are not a chance.
-_EXACT = "cost.memory_mib"
+# The memory of a step is counted and a gradient derived, not estimated: equal ones are no chance.
+_EXACT = ("cost.memory_mib", "gradient.")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def _judge(claim: Claim, study: ResolvedStudy, observations: Observations) -> Ju
     estimate = estimate_mean(effects)
     interval = (float(estimate.low), float(estimate.high))
     metrics = _list_metrics(claim, study)
-    has_spread = float(estimate.deviation) > 0 or all(_EXACT in metric for metric in metrics)
+    is_exact = all(any(part in metric for part in _EXACT) for metric in metrics)
+    has_spread = float(estimate.deviation) > 0 or is_exact
     verdict = compare_with_claim(claim, interval) if has_spread else "cannot tell"
     explanation = describe_effect(
         claim,
