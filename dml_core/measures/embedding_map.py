@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from dml_core.data.prepared import ImageSet
@@ -84,6 +83,9 @@ def _choose_images(labels: IntArray, *, max_classes: int, max_images: int) -> In
 
 def _lay_out(vectors: DoubleArray) -> DoubleArray:
     """(M, 2) from (M, D)."""
+    # Late, since it takes a second of every command that might draw a map.
+    from sklearn.manifold import TSNE
+
     num_rows = len(vectors)
     reduced = _principal_components(vectors)
     # A column of zeros where there is but one dimension, or one image.
