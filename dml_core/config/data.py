@@ -188,7 +188,7 @@ class FolderData(DownloadedData):
     """Name of this dataset in paths and reports."""
     table: str = ""
     """CSV or Parquet with the columns below, relative to raw; empty: folders are the classes."""
-    path_column: str = "path"
+    path_column: str = Field(default="path", min_length=1)
     """Column with the image's path, relative to the folder of the table."""
     class_column: str = "class"
     """Column with the class; empty: each image is a class of its own (continuous labels only)."""

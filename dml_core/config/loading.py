@@ -12,6 +12,7 @@ from dml_core.config.pipeline import PipelineConfig
 from dml_core.config.problems import ConfigError, describe
 from dml_core.config.section import ChosenSection
 from dml_core.config.trial import TrialConfig
+from dml_core.config.yaml_limits import MAX_DEPTH
 from dml_core.config.yaml_reading import parse_yaml, read_yaml_mapping
 
 Layer = Mapping[str, Any]
@@ -149,6 +150,8 @@ def unflatten(values: Mapping[str, Any], *, source: str = "the configuration") -
     nested: dict[str, Any] = {}
     for key, value in values.items():
         *parents, last = key.split(".")
+        if len(parents) >= MAX_DEPTH:
+            raise ConfigError(source, [f"{key} has more than {MAX_DEPTH} parts between dots."])
         node = nested
         for parent in parents:
             node = node.setdefault(parent, {})

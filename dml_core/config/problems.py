@@ -7,15 +7,24 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+_MAX_LENGTH = 2000
+_MAX_TOLD = 50
+"""Problems of one reading that are spelled out; the rest are counted."""
+
 
 class ConfigError(ValueError):
     """All problems of one configuration source, reported together."""
 
     def __init__(self, source: str, problems: Sequence[str]) -> None:
         self.source = source
-        self.problems = list(problems)
+        self.problems = [_cut(problem) for problem in problems]
         lines = "".join(f"\n  - {problem}" for problem in self.problems)
         super().__init__(f"{source} has {len(self.problems)} problem(s):{lines}")
+
+
+def _cut(problem: str) -> str:
+    # A value may be a page long, and a problem quotes it.
+    return problem if len(problem) <= _MAX_LENGTH else f"{problem[:_MAX_LENGTH]} ..."
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -30,6 +39,7 @@ _RULES = {
     "less_than": "< {lt}",
     "less_than_equal": "<= {le}",
     "literal_error": "one of {expected}",
+    "string_too_short": "text of at least {min_length} character(s)",
     "string_pattern_mismatch": "text that matches {pattern}",
     "float_parsing": "a number",
     "float_type": "a number",
@@ -41,6 +51,7 @@ _RULES = {
     "string_type": "text",
     "tuple_type": "a list",
     "too_short": "a list with at least one entry",
+    "too_long": "at most {max_length} entries",
     "dict_type": "a mapping",
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
@@ -60,8 +71,11 @@ def describe(
     """
     keys = list(known_keys)
     problems: list[str] = []
-    for detail in error.errors(include_url=False):
+    details = error.errors(include_url=False)
+    for detail in details[:_MAX_TOLD]:
         problems.extend(_describe_one(detail, sections, keys))
+    if len(details) > _MAX_TOLD:
+        problems.append(f"... and {len(details) - _MAX_TOLD:,} more. Mend these first.")
     return problems
 
 

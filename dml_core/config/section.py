@@ -4,9 +4,14 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A frozen group of knobs that refuses unknown keys; the text under a field describes it."""
+    """A frozen group of knobs that refuses unknown keys and numbers that are not finite.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    The text under a field describes it.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 class ChosenSection(Section):

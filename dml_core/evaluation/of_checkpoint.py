@@ -16,7 +16,7 @@ from dml_core.models.building import build_model
 from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.models.placement import place_model
 from dml_core.training.activations import is_cached, load_activations
-from dml_core.training.checkpoint import Checkpoint
+from dml_core.training.checkpoint import Checkpoint, weights_must_fit
 from dml_core.training.determinism import choose_device, limited_threads
 
 
@@ -26,7 +26,8 @@ def load_trained_model(checkpoint: Checkpoint) -> EmbeddingModel:
     bare = checkpoint.config.model.model_copy(update={"weights": "none"})
     config = checkpoint.config.model_copy(update={"model": bare})
     model = build_model(config, in_channels=checkpoint.in_channels)
-    model.load_state_dict(checkpoint.selected_model())
+    with weights_must_fit():
+        model.load_state_dict(checkpoint.selected_model())
     model.set_training(False, freeze_batch_norm=True)
     return model
 

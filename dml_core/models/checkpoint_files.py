@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from dml_core.models.plain_loading import load_plain
 from dml_core.models.problems import ModelError
 
 StateDict = dict[str, Tensor]
@@ -55,8 +55,7 @@ def _load(path: Path) -> Any:
         from safetensors.torch import load_file
 
         return load_file(path)
-    # Only tensors and plain values are read, so a file from a stranger cannot run anything.
-    return torch.load(path, map_location="cpu", weights_only=True)
+    return load_plain(path)
 
 
 def _first_sentence(error: Exception) -> str:

@@ -1,5 +1,6 @@
 """A study as its YAML file says it."""
 
+import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -14,6 +15,12 @@ Searcher = Literal["grid", "random", "tpe"]
 Measure = Literal["gradients", "step_cost"]
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"
 """Names of studies and arms: they become folders, tags and columns."""
+
+MAX_ARMS = 1_000
+MAX_PROFILES = 20
+MAX_SEEDS = 1_000
+MAX_LISTED = 100
+"""Claims, figures and published tables, of each so many."""
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -50,7 +57,9 @@ def _check_unique(seeds: tuple[int, ...]) -> tuple[int, ...]:
     return seeds
 
 
-Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(_check_unique)]
+Seeds = Annotated[
+    tuple[Seed, ...], Field(min_length=1, max_length=MAX_SEEDS), AfterValidator(_check_unique)
+]
 GridValues = Annotated[list[Any], Field(min_length=1)]
 
 
@@ -112,7 +121,7 @@ class Study(Section):
     """What the study asks, in one sentence."""
     source: str = ""
     """Where the question comes from, such as a paper's table."""
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[Claim, ...] = Field(default=(), max_length=MAX_LISTED)
     """What the source answers, each with the rule that it is judged by."""
     arms: dict[Name, ArmDefinition] | None = None
     """The answers, by name."""
@@ -138,14 +147,14 @@ class Study(Section):
     """Class-disjoint folds over which a try is judged; empty takes data.folds of params.yaml."""
     figure: Figure = Figure()
     """What the report draws on top; the verdicts go by its first metric."""
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[Figure, ...] = Field(default=(), max_length=MAX_LISTED)
     """What it draws besides."""
-    published: tuple[Published, ...] = ()
+    published: tuple[Published, ...] = Field(default=(), max_length=MAX_LISTED)
     """What papers printed, drawn beside the figure."""
     measures: tuple[Measure, ...] = ()
     """What is measured on the winners beside their test scores: `gradients`, the gradient's size
     by hardness; `step_cost`, the time and memory of a training step, all arms in turn."""
-    profiles: dict[Name, Profile] = Field(default_factory=dict)
+    profiles: dict[Name, Profile] = Field(default_factory=dict, max_length=MAX_PROFILES)
     """Other sizes of the study, by name."""
 
     @model_validator(mode="after")
@@ -154,6 +163,10 @@ class Study(Section):
         if not self.arms and not self.grid:
             found = "neither" if self.arms is None and self.grid is None else "an empty mapping"
             raise ValueError(f"arms (or grid) must name at least one arm. Got {found}")
+        # Counted before the combinations are made, which might fill the memory.
+        total = len(self.arms or [0]) * math.prod(len(v) for v in (self.grid or {}).values())
+        if total > MAX_ARMS:
+            raise ValueError(f"arms and grid must make at most {MAX_ARMS:,} arms. Got {total:,}")
         return self
 
 

@@ -12,6 +12,9 @@ RangeKind = Literal["uniform", "log_uniform", "int_uniform"]
 Bound = Literal["low", "high"]
 
 KINDS = ("uniform", "log_uniform", "int_uniform", "choice")
+MAX_WHOLE_NUMBER = 2**53
+"""Ends of int_uniform are at most so large: beyond it floats skip whole numbers."""
+MAX_OPTIONS = 1_000
 AT_BOUND_FRACTION = 0.05
 """A value so near to the end of its range, as a share of the range, was found at the bound."""
 
@@ -134,6 +137,8 @@ def _is_number(value: Any) -> bool:
 def _parse_choice(options: Any) -> Choice:
     if not isinstance(options, list) or not options:
         raise ValueError(f"choice must be a list with at least one entry. Got {options!r}")
+    if len(options) > MAX_OPTIONS:
+        raise ValueError(f"choice must list at most {MAX_OPTIONS:,} options. Got {len(options):,}")
     twice = [option for place, option in enumerate(options) if option in options[:place]]
     if twice:
         raise ValueError(f"choice must name each option once. Got {twice[0]!r} twice")
@@ -150,6 +155,8 @@ def _parse_range(kind: RangeKind, ends: Any) -> Range:
         raise ValueError(f"{kind} must have low < high. Got low={low} and high={high}")
     if kind == "log_uniform" and low <= 0:
         raise ValueError(f"log_uniform must have low > 0, for its logarithm. Got low={low}")
+    if kind == "int_uniform" and max(-low, high) > MAX_WHOLE_NUMBER:
+        raise ValueError(f"int_uniform must stay within {MAX_WHOLE_NUMBER:,}. Got {ends!r}")
     to_number = int if kind == "int_uniform" else float
     return Range(kind, to_number(low), to_number(high))
 

@@ -21,6 +21,7 @@ from dml_core.studies.definition import NAME_PATTERN, Study, apply_profile
 from dml_core.studies.figure_checks import find_figure_problems
 from dml_core.studies.reading import read_definition
 from dml_core.studies.resolved import ResolvedStudy
+from dml_core.studies.size_checks import find_size_problems
 
 FILE_PROFILE = "quick"
 """The profile that is the file itself."""
@@ -144,6 +145,8 @@ def _list_variants(
 def _find_problems(
     study: ResolvedStudy, *, size: TrainingSize | None, is_well_formed: bool
 ) -> list[str]:
+    if too_large := find_size_problems(study):
+        return too_large
     problems = find_key_problems(study)
     if len({arm.name for arm in study.arms}) == len(study.arms):
         problems += find_arm_problems(study, size)

@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,24 @@ import torch
 from torch import Tensor
 
 from dml_core.config import TrialConfig
+from dml_core.models.plain_loading import load_plain
 
 FORMAT = "dml-checkpoint-1"
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "config": str,
+    "epoch": int,
+    "model": dict,
+    "loss": dict,
+    "optimizer": dict,
+    "best_epoch": int,
+    "best_score": (int, float),
+    "best_model": dict,
+    "in_channels": int,
+    "num_classes": int,
+    "label_scale": (list, tuple),
+    "data_hash": str,
+    "split_hash": str,
+}
 
 
 class DamagedCheckpoint(ValueError):
@@ -83,7 +101,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist.")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = load_plain(path)
         digest = content.pop("digest")
         is_whole = content["format"] == FORMAT and digest == _digest(content)
     except Exception as error:
@@ -91,7 +109,12 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise DamagedCheckpoint(f"checkpoint {path} cannot be read: {reason}") from error
     if not is_whole:
         raise DamagedCheckpoint(f"checkpoint {path} is damaged: its digest does not match.")
-    return _from_plain(content)
+    try:
+        return _from_plain(content)
+    except (TypeError, ValueError, KeyError) as error:
+        # Whoever knows the format can compute a digest: only what is inside can be believed.
+        reason = str(error).splitlines()[0][:200]
+        raise DamagedCheckpoint(f"checkpoint {path} is of another form: {reason}") from error
 
 
 def load_newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
@@ -103,6 +126,18 @@ def load_newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
         except DamagedCheckpoint as error:
             refusals.append(str(error))
     return None, refusals
+
+
+@contextmanager
+def weights_must_fit() -> Iterator[None]:
+    """Turns what torch says of weights that do not fit into a refusal of the checkpoint."""
+    try:
+        yield
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise DamagedCheckpoint(
+            f"the checkpoint's weights are not those of its own configuration: {reason}"
+        ) from error
 
 
 def checkpoint_path(folder: Path, epoch: int) -> Path:
@@ -128,9 +163,26 @@ def _to_plain(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _from_plain(content: dict[str, Any]) -> Checkpoint:
     values = {key: value for key, value in content.items() if key != "format"}
+    _check_types(values)
     config = TrialConfig.model_validate_json(values.pop("config"))
     values["label_scale"] = tuple(values["label_scale"])
     return Checkpoint(config=config, **values)
+
+
+def _check_types(values: dict[str, Any]) -> None:
+    for name, wanted in _TYPES.items():
+        if name in values and not isinstance(values[name], wanted):
+            raise TypeError(f"{name} is a {type(values[name]).__name__}")
+    for name in ("model", "best_model", "loss"):
+        tensors = values.get(name, {})
+        if not all(isinstance(key, str) and isinstance(t, Tensor) for key, t in tensors.items()):
+            raise TypeError(f"{name} holds other things than tensors by name")
+    if not all(isinstance(scale, float) for scale in values["label_scale"]):
+        raise TypeError("label_scale holds other things than numbers")
+    if min(values["epoch"], values["best_epoch"], values["num_classes"]) < 0:
+        raise ValueError("a count is below zero")
+    if values["in_channels"] not in (1, 3):
+        raise ValueError(f"in_channels is {values['in_channels']}")
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.models.placement import place_model
 from dml_core.samplers import BatchSampler, build_sampler
 from dml_core.training.activations import make_inputs
-from dml_core.training.checkpoint import Checkpoint
+from dml_core.training.checkpoint import Checkpoint, weights_must_fit
 from dml_core.training.determinism import choose_device, seeded_torch
 from dml_core.training.optimizers import build_optimizer
 
@@ -136,9 +136,10 @@ def restore_state(state: TrialState, checkpoint: Checkpoint) -> None:
         ValueError: when the checkpoint is of another configuration or other data.
     """
     _check_same_trial(state, checkpoint)
-    state.model.load_state_dict(checkpoint.model)
-    state.loss.load_state_dict(checkpoint.loss)
-    state.optimizer.load_state_dict(checkpoint.optimizer)
+    with weights_must_fit():
+        state.model.load_state_dict(checkpoint.model)
+        state.loss.load_state_dict(checkpoint.loss)
+        state.optimizer.load_state_dict(checkpoint.optimizer)
     state.epoch = checkpoint.epoch
     state.best_epoch = checkpoint.best_epoch
     state.best_score = checkpoint.best_score

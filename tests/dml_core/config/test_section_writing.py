@@ -9,7 +9,8 @@ from dml_core.config.section_writing import render_section, write_section
 from dml_core.config.yaml_reading import parse_yaml
 
 PARAMS = Path(__file__).parents[3] / "params.yaml"
-SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text())
+WHOLE_NUMBERS = st.integers(-(2**63), 2**63 - 1)
+SCALARS = st.one_of(st.none(), st.booleans(), WHOLE_NUMBERS, st.floats(allow_nan=False), st.text())
 
 
 def test_only_the_section_changes(tmp_path):
