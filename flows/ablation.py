@@ -13,6 +13,7 @@ from flows.sweep import sweep
 from tasks.adapters.ray_cluster import kept_cluster
 from tasks.artifacts import show_run
 from tasks.context import StudyRequest, load_context
+from tasks.redaction import redact_logs
 from tasks.reporting import Answer, read_answer
 from tasks.stages import hold_stage, track_study
 from tasks.versioning import commit_stage, is_stale
@@ -30,6 +31,7 @@ def ablation(
     force: bool = False,
 ) -> list[Answer]:
     """Answers each study: prepare, sweep, evaluate, report; what is up to date is left alone."""
+    redact_logs()
     requests = [
         StudyRequest(study=name, profile=profile, params=params, overrides=tuple(overrides or ()))
         for name in studies

@@ -13,7 +13,9 @@ from flows.cli_data import data_app
 from flows.cli_options import DEFAULT_PARAMS, ParamsOption, SetOption
 from flows.cli_servers import commands as server_commands
 from flows.cli_studies import commands as study_commands
+from flows.harmless_text import make_harmless
 from flows.interrupts import stopped_by_signals
+from tasks.redaction import redact_logs
 
 app = typer.Typer(
     name="dml",
@@ -90,6 +92,15 @@ def losses() -> None:
     run_losses()
 
 
+_MISTAKES = (
+    ValueError,
+    FileNotFoundError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+)
+"""What a user can mend: told in a line, without a traceback."""
+
 app.add_typer(data_app)
 app.add_typer(study_commands)
 app.add_typer(server_commands)
@@ -99,9 +110,10 @@ def main() -> None:
     """Runs the command line; a mistake of the user's ends in a message, not in a traceback."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("dml_core").setLevel(logging.INFO)
+    redact_logs()
     try:
         with stopped_by_signals():
             app()
-    except (ValueError, FileNotFoundError) as error:
-        typer.echo(f"dml: {error}", err=True)
+    except _MISTAKES as error:
+        typer.echo(make_harmless(f"dml: {error}"), err=True)
         raise SystemExit(2) from error

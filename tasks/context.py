@@ -1,16 +1,19 @@
 """What every stage of a study starts from: its definition and its folders."""
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from dml_core.config import ConfigError
 from dml_core.config.data import DataBase
 from dml_core.config.loading import ProjectConfig, load_project_config
 from dml_core.data.prepared import open_development
 from dml_core.data.records import DatasetError
 from dml_core.studies.arm_checks import TrainingSize
+from dml_core.studies.definition import NAME_PATTERN
 from dml_core.studies.loading import check_batches, is_file_itself, load_study
 from dml_core.studies.resolved import ResolvedStudy
 
@@ -83,6 +86,7 @@ class StudyContext:
 
 def load_context(request: StudyRequest) -> StudyContext:
     """Reads parameters and study; every problem of either is reported before anything starts."""
+    _check_name(request.study)
     project = load_project_config(Path(request.params), list(request.overrides))
     study = load_study(STUDIES_FOLDER / f"{request.study}.yaml", project, profile=request.profile)
     context = StudyContext(request, project, study)
@@ -91,6 +95,15 @@ def load_context(request: StudyRequest) -> StudyContext:
             train = open_development(data).train
             check_batches(study, TrainingSize(train.num_classes, len(train)))
     return context
+
+
+def _check_name(study: str) -> None:
+    # Results are written to, and replaced in, folders of this name.
+    if not re.fullmatch(NAME_PATTERN, study):
+        raise ConfigError(
+            f"study {study!r}",
+            [f"must be the name of a file in {STUDIES_FOLDER}/ without its ending, not a path."],
+        )
 
 
 def is_prepared(config: DataBase) -> bool:

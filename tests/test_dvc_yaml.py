@@ -65,7 +65,7 @@ ENTRIES = {
         "tasks.adapters.ray_sweep",
         {f"tasks/adapters/{name}.py" for name in ("dvc_fetch", "dvc_remote", "dvc_session")}
         | {f"tasks/{name}.py" for name in ("node_data", "sweep_lock", "sweep_progress", "watchdog")}
-        | {f"tasks/adapters/{name}.py" for name in ("ray_cluster", "ray_warm")}
+        | {f"tasks/adapters/ray_{name}.py" for name in ("cluster", "security", "warm")}
         | {"tasks/guardian.py"},
     ),
     "evaluate": (

@@ -1,8 +1,9 @@
 """How a study is run: on which cluster, with which budget, recorded where."""
 
-from typing import Literal
+import re
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from dml_core.config.section import Section
 
@@ -44,10 +45,24 @@ class SweepConfig(Section):
     """Folder that holds one folder for each study's report."""
 
 
+def _check_has_no_password(address: str) -> str:
+    """Refuses a password without repeating it: parameters are committed, printed and recorded."""
+    if re.search(r"://[^/@]*:[^/@]*@", address):
+        raise ValueError(
+            "must not hold a password, since params.yaml is committed and --set is recorded. "
+            "Leave it empty and set MLFLOW_TRACKING_URI in the environment, or keep the address "
+            "here and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD there"
+        )
+    return address
+
+
 class MlflowConfig(Section):
     """The record that people compare."""
 
-    tracking_uri: str = ""
+    # What pydantic says of a wrong value would be printed with the value.
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    tracking_uri: Annotated[str, AfterValidator(_check_has_no_password)] = ""
     """Address of the tracking server; empty takes MLFLOW_TRACKING_URI from the environment, and
     without that a sqlite file in this folder."""
     registered_model: str = "dml-{study}"

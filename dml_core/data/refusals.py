@@ -5,8 +5,8 @@ from pathlib import Path
 
 from dml_core.config.data import DataBase
 from dml_core.data.records import DatasetError, ImageRecord
+from dml_core.data.spreadsheet_cells import protect_cell
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 _SHOWN = 5
 
 
@@ -41,7 +41,7 @@ class Refusals:
             # All cells are quoted, since the writer leaves a lone carriage return bare.
             writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
             writer.writerow(("path", "reason"))
-            writer.writerows((_formula_safe(path), _formula_safe(why)) for path, why in self.rows)
+            writer.writerows((protect_cell(path), protect_cell(why)) for path, why in self.rows)
 
     def _describe_too_many(self) -> str:
         number, limit = len(self.rows), self._config.max_refused_fraction
@@ -57,10 +57,6 @@ class Refusals:
 def is_too_many(refused: int, total: int, config: DataBase) -> bool:
     """Tells whether a larger share of the images was refused than the configuration allows."""
     return refused > config.max_refused_fraction * total
-
-
-def _formula_safe(cell: str) -> str:
-    return f"'{cell}" if cell.startswith(_FORMULA_STARTS) else cell
 
 
 def _printable(text: str) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dml_core.data.prepared import ImageSet
+from dml_core.data.spreadsheet_cells import protect_cell
 from dml_core.evaluation.arrays import DoubleArray, FloatArray, IntArray
 from dml_core.evaluation.vectors import Frame, Metric
 from dml_core.seeding import numpy_stream
@@ -63,13 +64,17 @@ def make_embedding_map(
 
 
 def write_embedding_map(drawn: EmbeddingMap, images: ImageSet, path: Path) -> Path:
-    """Writes a map as CSV with the columns x, y and class, and returns its path."""
+    """Writes a map as CSV with the columns x, y and class, and returns its path.
+
+    A class whose name a spreadsheet would take for a formula has an apostrophe before it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["x", "y", "class"])
         for image, (x, y) in zip(drawn.images, drawn.points.round(_DECIMALS), strict=True):
-            writer.writerow([float(x), float(y), images.class_names[images.labels[image]]])
+            name = protect_cell(images.class_names[images.labels[image]])
+            writer.writerow([float(x), float(y), name])
     return path
 
 

@@ -14,12 +14,14 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from flows.harmless_text import make_harmless
+
 console = Console()
 
 
 def say(text: str) -> None:
     """Prints a line as it is: no wrapping in pipes, no markup read from names in the data."""
-    console.print(text, soft_wrap=True, markup=False, highlight=False)
+    console.print(make_harmless(text), soft_wrap=True, markup=False, highlight=False)
 
 
 @contextmanager

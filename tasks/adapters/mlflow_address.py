@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from dml_core.config.pipeline import MlflowConfig
 
@@ -92,13 +92,27 @@ def open_tracking(config: MlflowConfig, *, project: Path) -> Tracking:
         TrackingError: when it does not answer within mlflow.timeout_seconds.
     """
     silence_mlflow()
-    uri = choose_tracking_uri(config, project=project)
+    uri = take_credentials(choose_tracking_uri(config, project=project))
     if uri.startswith("sqlite:///"):
         return _open_database(uri)
     tracking = Tracking(uri, artifact_root=None)
     if tracking.is_server:
         _wait_for_server(tracking, timeout_seconds=config.timeout_seconds)
     return tracking
+
+
+def take_credentials(uri: str) -> str:
+    """Returns a server's address without user and password, which MLflow then finds elsewhere.
+
+    MLflow repeats the address in its errors, tags and files. It takes user and password from two
+    variables just as well, and repeats those nowhere.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme not in ("http", "https") or parts.password is None:
+        return uri
+    os.environ["MLFLOW_TRACKING_USERNAME"] = unquote(parts.username or "")
+    os.environ["MLFLOW_TRACKING_PASSWORD"] = unquote(parts.password)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def hide_credentials(uri: str) -> str:

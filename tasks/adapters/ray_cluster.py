@@ -2,10 +2,8 @@
 
 import contextlib
 import os
-import secrets
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from dml_core.config.pipeline import RayConfig
+from tasks.adapters.ray_security import check_token, provide_token, stay_on_loopback
 from tasks.guardian import guarded_folder, remember_processes
 
 PACKAGES = ("dml_core", "tasks", "flows")
@@ -82,7 +81,10 @@ def _connect(config: RayConfig) -> Iterator[None]:
     """
     os.environ.update({key: value for key, value in _QUIET.items() if key not in os.environ})
     if config.address == "local":
-        _provide_token()
+        provide_token()
+        stay_on_loopback()
+    else:
+        check_token()
     import ray
 
     if ray.is_initialized():
@@ -164,21 +166,6 @@ def make_runtime_env() -> dict[str, Any]:
 
 def _quietly() -> dict[str, Any]:
     return {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-
-
-def _provide_token() -> None:
-    """Lets a cluster of our own accept nobody but this user, by a token that only he can read."""
-    # Ray reads the mode when it is imported; later it turns tokens on by itself where none is set.
-    if "ray" not in sys.modules:
-        os.environ["RAY_AUTH_MODE"] = "token"
-    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
-        return
-    # Ray reads the token once a process, so the file has to stay for as long as the process.
-    token = guarded_folder() / "token"
-    descriptor = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(secrets.token_hex(32))
-    os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
 
 
 def _wait_for_port(address: str, timeout_seconds: float) -> None:

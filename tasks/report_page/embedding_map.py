@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dml_core.data.spreadsheet_cells import restore_cell
 from tasks.report_page.figure import save_canvas
 from tasks.report_page.style import COLORS, INK, MARKERS, plain, report_style
 
@@ -23,7 +24,7 @@ def draw_embedding_map(source: Path, target: Path) -> bool:
     if not rows:
         return False
     places = np.array([[float(row["x"]), float(row["y"])] for row in rows])
-    names = np.array([row["class"] for row in rows])
+    names = np.array([restore_cell(row["class"]) for row in rows])
     with report_style() as plt:
         canvas, axes = plt.subplots(figsize=(7.2, 6.2), layout="constrained")
         classes = list(dict.fromkeys(names.tolist()))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dml_core.data.spreadsheet_cells import protect_cell
 from dml_core.studies.figures import Figure, Published
 from dml_core.studies.observations import Observations
 from dml_core.studies.resolved import ResolvedStudy
@@ -79,10 +80,16 @@ def write_numbers(panels: Sequence[Panel], target: Path) -> None:
         for panel in panels:
             name = f"published: {panel.title}" if panel.metric == PUBLISHED else panel.metric
             for series in panel.series:
-                writer.writerows(
+                rows = (
                     [name, series.name, p.x, p.mean, p.low, p.high, p.num_seeds]
                     for p in series.points
                 )
+                writer.writerows([_protect(cell) for cell in row] for row in rows)
+
+
+def _protect(cell: object) -> object:
+    # Names of series and places are values of the study's keys, which may be any text.
+    return protect_cell(cell) if isinstance(cell, str) else cell
 
 
 def _split(canvas: Any, heights: Sequence[float]) -> list[Any]:

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dml_core.data.spreadsheet_cells import restore_cell
 from dml_core.measures.embedding_map import make_embedding_map, write_embedding_map
 
 
@@ -72,3 +73,14 @@ def test_names_from_data_survive_the_file(tmp_path):
     assert [row["class"] for row in rows] == ['a, "b"'] * 2 + ["line\nbreak"] * 2
     found = [[float(row["x"]), float(row["y"])] for row in rows]
     np.testing.assert_allclose(found, drawn.points, atol=1e-4)
+
+
+def test_no_class_is_a_formula_in_the_file(tmp_path):
+    images = make_images(2, 2)
+    images.class_names = ('=HYPERLINK("http://evil","x")', "-2 to -1")
+    drawn = make_embedding_map(make_clusters(images, dim=3), images, metric="cosine")
+    path = write_embedding_map(drawn, images, tmp_path / "map.csv")
+    with open(path, encoding="utf-8", newline="") as file:
+        names = [row["class"] for row in csv.DictReader(file)]
+    assert all(name[0] == "'" for name in names)
+    assert list(dict.fromkeys(map(restore_cell, names))) == list(images.class_names)

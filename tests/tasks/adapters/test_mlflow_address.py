@@ -4,10 +4,13 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 import pytest
 
+from dml_core.config import ConfigError
+from dml_core.config.loading import load_project_config
 from dml_core.config.pipeline import MlflowConfig
 from tasks.adapters.mlflow_address import (
     TrackingError,
@@ -15,6 +18,7 @@ from tasks.adapters.mlflow_address import (
     hide_credentials,
     open_tracking,
     silence_mlflow,
+    take_credentials,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -54,11 +58,37 @@ def test_a_file_that_is_no_database_is_named(tmp_path):
         open_tracking(MlflowConfig(tracking_uri="sqlite:///mlflow.db"), project=tmp_path)
 
 
-def test_an_address_without_a_server_is_named_in_time():
+def test_user_and_password_leave_the_address_and_reach_mlflow_by_its_variables(monkeypatch):
+    for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        # Set first, so that what the function sets is taken back after the test.
+        monkeypatch.setenv(name, "")
+    assert take_credentials("http://ann:p%40ss@host:1/x") == "http://host:1/x"
+    assert os.environ["MLFLOW_TRACKING_USERNAME"] == "ann"
+    assert os.environ["MLFLOW_TRACKING_PASSWORD"] == "p@ss"  # noqa: S105
+    assert take_credentials("http://host:1/a@b") == "http://host:1/a@b"
+    database = "postgresql://ann:secret@host/db"
+    assert take_credentials(database) == database
+
+
+def test_a_password_in_the_parameters_is_refused_without_repeating_it(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_text("mlflow: {tracking_uri: 'http://ann:hunter2@host:5000'}")
+    with pytest.raises(
+        ConfigError, match=r"mlflow.tracking_uri must not hold a password"
+    ) as caught:
+        load_project_config(path)
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_an_address_without_a_server_is_named_in_time(monkeypatch):
+    for name in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        monkeypatch.setenv(name, "")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     started = time.monotonic()
-    config = MlflowConfig(tracking_uri=f"http://ann:secret@127.0.0.1:{port}", timeout_seconds=2)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://ann:secret@127.0.0.1:{port}")
+    config = MlflowConfig(timeout_seconds=2)
     with pytest.raises(TrackingError, match=rf"http://127\.0\.0\.1:{port} .*dml up") as caught:
         open_tracking(config, project=Path())
     assert time.monotonic() - started < 6

@@ -12,6 +12,7 @@ import pytest
 
 from dml_core.config.pipeline import RayConfig
 from tasks.adapters.ray_cluster import RayUnreachable, connect, make_runtime_env
+from tasks.adapters.ray_security import check_token
 from tests.references.ray_clusters import free_port, two_nodes
 from tests.references.tiny_trials import prepare_tiny
 
@@ -43,10 +44,44 @@ def test_only_the_packages_are_shipped():
     assert [Path(path).name for path in environment["py_modules"]] == ["dml_core", "tasks", "flows"]
 
 
+def test_a_cluster_without_tokens_is_refused(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with (
+        pytest.raises(ValueError, match=r"RAY_AUTH_MODE=disabled lets everybody.*token"),
+        connect(RayConfig(address="10.0.0.7:6379")),
+    ):
+        pytest.fail("it must not be joined")
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o644, True), (0o640, True)])
+def test_a_token_that_others_can_read_is_warned_of(tmp_path, monkeypatch, caplog, mode, warned):
+    token = tmp_path / "token"
+    token.write_text("secret")
+    token.chmod(mode)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    check_token()
+    assert (f"chmod 600 {token}" in caplog.text) == warned
+
+
+def test_the_flow_leaves_ray_to_be_imported_when_its_surroundings_are_set():
+    code = "import sys, flows.ablation; print('ray' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
 LOCAL = """
 import os, stat, sys
 from dml_core.config.pipeline import RayConfig
 from tasks.adapters.ray_cluster import connect, count_concurrent
+
+def has_token(process, token):
+    try:
+        return process.environ().get("RAY_AUTH_TOKEN_PATH") == token
+    except Exception:
+        return False
 
 with connect(RayConfig(cpus_per_trial=0.5, max_concurrent=3)):
     import ray
@@ -57,12 +92,16 @@ with connect(RayConfig(cpus_per_trial=0.5, max_concurrent=3)):
         count_concurrent(RayConfig(gpus_per_trial=0.5))
     except ValueError as error:
         print(error)
+    import psutil
+    ours = [p.pid for p in psutil.process_iter() if has_token(p, token)]
+    found = [c for c in psutil.net_connections("inet") if c.pid in ours and c.status == "LISTEN"]
+    print(sorted({c.laddr.ip.removeprefix("::ffff:") for c in found}), len(ours) > 3)
 print(ray.is_initialized())
 """
 
 
 @pytest.mark.integration
-def test_a_local_cluster_has_a_token_of_its_owner_alone_and_ends_with_the_block():
+def test_a_local_cluster_has_its_owners_token_stays_on_loopback_and_ends_with_the_block():
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     run = subprocess.run(
         [sys.executable, "-c", LOCAL], cwd=ROOT, env=environment, capture_output=True, text=True
@@ -74,7 +113,8 @@ def test_a_local_cluster_has_a_token_of_its_owner_alone_and_ends_with_the_block(
     assert lines[1] == "1"
     assert "ray.gpus_per_trial=0.5" in lines[2]
     assert "0 GPUs" in lines[2]
-    assert lines[3] == "False"
+    assert lines[3] == "['127.0.0.1'] True"
+    assert lines[4] == "False"
     assert "oken" not in run.stderr
 
 

@@ -7,8 +7,9 @@ from scipy import stats
 from dml_core.studies.figures import Figure, Published
 from dml_core.studies.observations import Observations
 from tasks.report_page.embedding_map import draw_embedding_map
-from tasks.report_page.figure import draw_figure
+from tasks.report_page.figure import draw_figure, write_numbers
 from tasks.report_page.learning_curves import draw_learning_curves
+from tasks.report_page.panels import Panel, Point, Series
 from tests.references.observed_studies import make_training, observe
 from tests.references.written_studies import read_study
 
@@ -225,6 +226,16 @@ def test_a_map_draws_names_as_they_stand(tmp_path):
     assert "<script>" not in drawing
     assert not draw_embedding_map(tmp_path / "absent.csv", tmp_path / "none")
     assert not (tmp_path / "none.png").exists()
+
+
+def test_no_cell_of_a_csv_file_is_a_formula(tmp_path):
+    points = (Point("=1+1", 0.5), Point(-2.5, -0.5), Point("-2.5", 0.1))
+    panel = Panel(metric="test.map_at_r", series=(Series("@SUM(A1)", points),))
+    write_numbers([panel], tmp_path / "figure.csv")
+    rows = read_csv(tmp_path / "figure.csv")
+    assert [row["series"] for row in rows] == ["'@SUM(A1)"] * 3
+    assert [row["x"] for row in rows] == ["'=1+1", "-2.5", "-2.5"]
+    assert [row["mean"] for row in rows] == ["0.5", "-0.5", "0.1"]
 
 
 def test_equal_numbers_give_equal_files(tmp_path):
