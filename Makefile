@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 PYTEST_WORKERS ?= 2
 
-.PHONY: run setup browser test test-fast fuzz lint format bench lock clean help
+.PHONY: run setup browser test test-fast fuzz audit lint format bench lock clean help
 
 run: setup ## answer the default study on the embedded data, and say where to look
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dml run main
@@ -22,6 +22,9 @@ test-fast: setup ## tests that need no servers and train nothing for long
 CASES ?= 2000
 fuzz: setup ## CASES=2000 random cases of each test in tests/fuzz, other ones at every call
 	DML_FUZZ_EXAMPLES=$(CASES) $(BIN)/python -m pytest tests/fuzz --hypothesis-show-statistics
+
+audit: setup ## locked packages with known vulnerabilities; DATABASE=all.zip asks no server
+	@$(BIN)/python -m tools.audit_lock $(if $(DATABASE),--database $(DATABASE))
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check .
