@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from prefect import flow
+from prefect.runtime import deployment
 
 from flows.evaluate import evaluate
 from flows.prepare import prepare
@@ -13,15 +14,17 @@ from flows.sweep import sweep
 from tasks.adapters.ray_cluster import kept_cluster
 from tasks.artifacts import show_run
 from tasks.context import StudyRequest, load_context
+from tasks.notifying import tell_failure
 from tasks.redaction import redact_logs
 from tasks.reporting import Answer, read_answer
 from tasks.stages import hold_stage, track_study
 from tasks.versioning import commit_stage, is_stale
+from tasks.watching import check_for_drops, watch_result
 
 
 # No time-out here or on a stage: a study takes minutes or days. sweep.timeout_seconds limits the
 # sweep, which stops so that it can go on later.
-@flow(name="ablation")
+@flow(name="ablation", on_failure=[tell_failure], on_crashed=[tell_failure])
 def ablation(
     studies: list[str],
     profile: str | None = None,
@@ -29,8 +32,12 @@ def ablation(
     overrides: list[str] | None = None,
     show: str = "auto",
     force: bool = False,
+    promote: bool = False,
 ) -> list[Answer]:
-    """Answers each study: prepare, sweep, evaluate, report; what is up to date is left alone."""
+    """Answers each study: prepare, sweep, evaluate, report; what is up to date is left alone.
+
+    A scheduled run fails where a result is significantly worse than the accepted one.
+    """
     redact_logs()
     requests = [
         StudyRequest(study=name, profile=profile, params=params, overrides=tuple(overrides or ()))
@@ -45,7 +52,13 @@ def ablation(
     answers = [read_answer(load_context(request)) for request in requests]
     if answers:
         show_run(requests, answers, ran)
-    return answers
+    watched = [watch_result(request, promote=promote) for request in requests]
+    if deployment.id is not None:
+        check_for_drops(watched)
+    return [
+        answer.model_copy(update={"watch": each.headline, "has_dropped": each.has_dropped})
+        for answer, each in zip(answers, watched, strict=True)
+    ]
 
 
 def _run_stale_stages(request: StudyRequest, *, show: str, force: bool) -> list[str]:

@@ -23,6 +23,12 @@ def run(
     all_: Annotated[bool, typer.Option("--all", help="Every study.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also what is up to date.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="End with 1 where a score dropped significantly.")
+    ] = False,
+    promote: Annotated[
+        bool, typer.Option("--promote", help="Accept the results; their models become champions.")
+    ] = False,
 ) -> None:
     """Answer studies: prepare, sweep, evaluate, report; what is up to date is left alone."""
     from flows.commands.run import run_studies_to_the_end
@@ -35,7 +41,22 @@ def run(
         every=all_,
         force=force,
         as_json=json,
+        watch=watch,
+        promote=promote,
     )
+
+
+@commands.command()
+def history(
+    study: Annotated[str, typer.Argument(help="Name of a study, as in studies/NAME.yaml.")],
+    params: ParamsOption = DEFAULT_PARAMS,
+    profile: ProfileOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")] = False,
+) -> None:
+    """Show what a study scored over time, by commit and data, and draw it."""
+    from flows.commands.history import run_history
+
+    run_history(study, params, profile=profile, as_json=json)
 
 
 @commands.command()

@@ -47,6 +47,10 @@ class Answer(BaseModel):
     """The page."""
     compare_url: str = ""
     """The arms side by side in MLflow."""
+    watch: str = ""
+    """How the result compares with the accepted one, in a sentence; not part of the report."""
+    has_dropped: bool = False
+    """Whether it is significantly worse than that and was not accepted."""
 
     @property
     def text(self) -> str:

@@ -24,7 +24,7 @@ def show_datasets(request: StudyRequest, datasets: Sequence[dict[str, Any]]) -> 
     """Shows what was prepared: images, refused ones, hashes."""
     columns = list(datasets[0]) if datasets else ["dataset"]
     rows = [[dataset[column] for column in columns] for dataset in datasets]
-    _publish(f"data-{request.folder_name}", "What was prepared", render_table(columns, rows))
+    publish(f"data-{request.folder_name}", "What was prepared", render_table(columns, rows))
 
 
 @task(retries=2, retry_delay_seconds=[2, 10], timeout_seconds=120)
@@ -38,7 +38,7 @@ def show_sweep(request: StudyRequest, folder: Path) -> None:
     table = render_table(["arm", *COUNTS, "best validation score"], rows)
     trials = _link(folder / "trials.parquet")
     text = f"{table}\n- all trials: {trials}\n"
-    _publish(f"sweep-{request.folder_name}", "What the sweep spent", text)
+    publish(f"sweep-{request.folder_name}", "What the sweep spent", text)
 
 
 @task(retries=2, retry_delay_seconds=[2, 10], timeout_seconds=120)
@@ -51,14 +51,14 @@ def show_scores(request: StudyRequest, path: Path) -> None:
     rows = [[arm, *(_show(scores.get(seed)) for seed in seeds)] for arm, scores in by_arm.items()]
     table = render_table(["arm", *(f"seed {seed}" for seed in seeds)], rows)
     text = f"{table}\n- all metrics: {_link(path)}\n"
-    _publish(f"scores-{request.folder_name}", metric, text)
+    publish(f"scores-{request.folder_name}", metric, text)
 
 
 @task(retries=2, retry_delay_seconds=[2, 10], timeout_seconds=120)
 def show_answer(request: StudyRequest, answer: Answer) -> None:
     """Shows a study's answer, with links to its report and to the runs side by side."""
     links = f"- report: {_link(Path(answer.report))}\n- compare in MLflow: {answer.compare_url}\n"
-    _publish(f"answer-{request.folder_name}", answer.question, f"{answer.markdown}\n{links}")
+    publish(f"answer-{request.folder_name}", answer.question, f"{answer.markdown}\n{links}")
 
 
 @task(retries=2, retry_delay_seconds=[2, 10], timeout_seconds=120)
@@ -85,14 +85,19 @@ def show_run(
     table = render_table(["study", "stages that ran", "best mean", "report", "MLflow"], rows)
     verdicts = "\n".join(f"- {line}" for answer in answers for line in answer.verdicts)
     name = requests[0].folder_name if len(requests) == 1 else "of several studies"
-    _publish(f"run-{name}", "What this run answered", f"{table}\n{verdicts}\n")
+    publish(f"run-{name}", "What this run answered", f"{table}\n{verdicts}\n")
 
 
 def render_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Returns a Markdown table; a bar in a cell is escaped."""
+    """Returns a Markdown table; a bar and what would be a tag in a cell is escaped."""
     lines = [columns, ["---"] * len(columns), *rows]
-    cells = [[str(cell).replace("|", r"\|") for cell in line] for line in lines]
+    cells = [[_escape(str(cell)).replace("|", r"\|") for cell in line] for line in lines]
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def _escape(text: str) -> str:
+    # Markdown lets HTML through, and names come from data.
+    return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def artifact_key(name: str) -> str:
@@ -100,9 +105,10 @@ def artifact_key(name: str) -> str:
     return "".join(c if c.isalnum() and c.isascii() else "-" for c in name.lower()).strip("-")
 
 
-def _publish(name: str, title: str, text: str) -> None:
+def publish(name: str, title: str, text: str) -> None:
+    """Adds a version to the artifact of this name on the run's page."""
     create_markdown_artifact(
-        markdown=f"# {title}\n\n{text}", key=artifact_key(name), description=title
+        markdown=f"# {_escape(title)}\n\n{text}", key=artifact_key(name), description=title
     )
 
 

@@ -38,7 +38,8 @@ def record_evaluation(request: StudyRequest) -> str:
     model = register_winner(
         tracking,
         context.project.pipeline.mlflow,
-        study=context.study.name,
+        # A smaller size of a study is another model: it must not take the place of the real one.
+        study=request.folder_name,
         run_id=record.arm_run_ids[arm],
         checkpoint=winner / "checkpoint.pt",
     )

@@ -68,7 +68,10 @@ class MlflowConfig(Section):
     registered_model: str = "dml-{study}"
     """Name under which a study's winner is registered; {study} stands for its name."""
     alias: str = Field(default="champion", pattern=r"^[A-Za-z][\w-]*$")
-    """Alias of the registered winner."""
+    """Alias of the registered winner that counts: the first one's, until another is promoted."""
+    promote: bool = False
+    """Let a result that is significantly better than the accepted one take the alias by itself;
+    otherwise it is proposed, and `dml run STUDY --promote` moves it."""
     timeout_seconds: float = Field(default=15.0, gt=0)
     """How long to wait for the tracking server before a run starts."""
 
@@ -85,6 +88,14 @@ class DataAccessConfig(Section):
     """Folder on each node for data fetched there."""
 
 
+class NotifyConfig(Section):
+    """Who is told when a scheduled run fails."""
+
+    block: str = Field(default="", pattern=r"^([a-z0-9-]+/[a-z0-9-]+)?$")
+    """A block saved in Prefect, as type/name: webhook/team, slack-webhook/team, email and others;
+    empty tells nobody."""
+
+
 class PipelineConfig(Section):
     """Everything of params.yaml that is not of a single training."""
 
@@ -96,3 +107,5 @@ class PipelineConfig(Section):
     """The record."""
     data_access: DataAccessConfig = DataAccessConfig()
     """How the data get to the nodes."""
+    notify: NotifyConfig = NotifyConfig()
+    """Who is told of failures."""

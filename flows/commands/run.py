@@ -18,6 +18,8 @@ def run_studies_to_the_end(
     every: bool,
     force: bool,
     as_json: bool,
+    watch: bool = False,
+    promote: bool = False,
 ) -> None:
     """Runs what is stale of each study and prints the answers and where to look."""
     chosen = study_names() if every else names or ["main"]
@@ -37,6 +39,7 @@ def run_studies_to_the_end(
         overrides=assignments,
         show="json" if as_json else "auto",
         force=force,
+        promote=promote,
     )
     for answer in answers:
         if as_json:
@@ -49,5 +52,9 @@ def run_studies_to_the_end(
             say(answer.claims_text)
         say(f"report:  {answer.report}")
         say(f"compare: {answer.compare_url}")
+        if answer.watch:
+            say(f"history: {answer.watch}")
     if not as_json:
         say(f"done in {time.perf_counter() - started:.0f} s")
+    if watch and any(answer.has_dropped for answer in answers):
+        raise SystemExit(1)

@@ -19,7 +19,7 @@ import numpy as np
 from dml_core.config.pipeline import MlflowConfig
 from dml_core.training.checkpoint import Checkpoint, load_checkpoint
 from tasks.adapters import mlflow_embedding_loader as loader
-from tasks.adapters.mlflow_address import Tracking, changed_environment
+from tasks.adapters.mlflow_address import Tracking, TrackingError, changed_environment
 from tasks.adapters.mlflow_values import to_name
 
 if TYPE_CHECKING:
@@ -36,36 +36,69 @@ class RegisteredWinner:
     name: str
     version: str
     alias: str
+    is_champion: bool = True
+    """Whether the alias stands at this version."""
 
     @property
     def uri(self) -> str:
         """What `mlflow.pyfunc.load_model` takes."""
-        return f"models:/{self.name}@{self.alias}"
+        return f"models:/{self.name}" + (
+            f"@{self.alias}" if self.is_champion else f"/{self.version}"
+        )
 
 
 def register_winner(
     tracking: Tracking, config: MlflowConfig, *, study: str, run_id: str, checkpoint: Path
 ) -> RegisteredWinner:
-    """Logs a checkpoint's model to a run, registers it and moves the alias to it.
+    """Logs a checkpoint's model to a run and registers it as a version.
 
-    The same checkpoint again changes nothing.
+    The alias is set where nothing has it yet; it moves by `promote_winner` alone. The same
+    checkpoint again changes nothing.
 
     Args:
         tracking: the store.
         config: the registered model's name and its alias.
-        study: name of the study.
+        study: name of the study, or of the folder of its results.
         run_id: the run that the model belongs to, such as that of the winning arm.
         checkpoint: the trained model.
     """
-    client = tracking.client()
-    name = to_name(config.registered_model.replace("{study}", study))
-    digest = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
-    version = _find_version(client, name, config.alias, digest)
+    client, name = tracking.client(), _model_name(config, study)
+    digest = _hash_file(checkpoint)
+    version = _find_version(client, name, digest)
     if version is None:
         version = _log_model(tracking, run_id, name, load_checkpoint(checkpoint))
         client.set_model_version_tag(name, version, DIGEST_TAG, digest)
+    champion = _find_champion(client, name, config.alias)
+    if champion is None:
         client.set_registered_model_alias(name, config.alias, version)
+    return RegisteredWinner(name, version, config.alias, is_champion=champion in (None, version))
+
+
+def promote_winner(
+    tracking: Tracking, config: MlflowConfig, *, study: str, checkpoint: Path
+) -> RegisteredWinner:
+    """Moves the alias to the version that was registered from a checkpoint; twice is safe.
+
+    Raises:
+        TrackingError: where no version was.
+    """
+    client, name = tracking.client(), _model_name(config, study)
+    version = _find_version(client, name, _hash_file(checkpoint))
+    if version is None:
+        raise TrackingError(
+            f"the model {name} has no version of {checkpoint} to promote. "
+            f"Register it first: dml run {study} --force"
+        )
+    client.set_registered_model_alias(name, config.alias, version)
     return RegisteredWinner(name, version, config.alias)
+
+
+def _model_name(config: MlflowConfig, study: str) -> str:
+    return to_name(config.registered_model.replace("{study}", study))
+
+
+def _hash_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def pack_model(checkpoint: Checkpoint, folder: Path) -> np.ndarray:
@@ -162,12 +195,23 @@ def _current_run(tracking: Tracking, run_id: str) -> Iterator[None]:
             client.update_run(run_id, status=status)
 
 
-def _find_version(client: "MlflowClient", name: str, alias: str, digest: str) -> str | None:
-    """Returns the version that the alias stands at, where it is of the same checkpoint."""
+def _find_version(client: "MlflowClient", name: str, digest: str) -> str | None:
+    """Returns the newest version of a model that was made from a checkpoint."""
     from mlflow.exceptions import MlflowException
 
     try:
-        found = client.get_model_version_by_alias(name, alias)
+        versions = client.search_model_versions(f"name = '{name}'")
     except MlflowException:
         return None
-    return str(found.version) if found.tags.get(DIGEST_TAG) == digest else None
+    fitting = [int(each.version) for each in versions if each.tags.get(DIGEST_TAG) == digest]
+    return str(max(fitting)) if fitting else None
+
+
+def _find_champion(client: "MlflowClient", name: str, alias: str) -> str | None:
+    """Returns the version that the alias stands at."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return str(client.get_model_version_by_alias(name, alias).version)
+    except MlflowException:
+        return None

@@ -9,7 +9,9 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pandas as pd
@@ -31,6 +33,7 @@ pytestmark = pytest.mark.integration
 # The tests share their machine with others, and a minute alone becomes several.
 PATIENCE = ("--timeout", "240")
 LONG = 400
+OFTEN = TWO_ARMS.replace("seeds: [0]", "seeds: [0, 1]")
 ROOT = Path(__file__).parents[2]
 
 
@@ -38,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 def project(tmp_path_factory):
     """A project with both servers and the worker, in which one study runs every minute."""
     folder = tmp_path_factory.mktemp("schedules") / "project"
-    make_project(folder, {"often": TWO_ARMS, "slow": ENDLESS, "main": TWO_ARMS})
+    make_project(folder, {"often": OFTEN, "slow": ENDLESS, "main": TWO_ARMS})
     started = run_dml(
         folder, "up", "--worker", "--prefect-port", "0", "--mlflow-port", "0", *PATIENCE
     )
@@ -146,7 +149,7 @@ def test_a_planned_run_of_the_real_flow_answers_its_study(project, api):
     assert completed()[0]["auto_scheduled"]
     assert "last Completed" in run_dml(project, "schedules").stdout
     trials = pd.read_parquet(project / "results" / "often" / "sweep" / "trials.parquet")
-    assert trials["arm"].value_counts().to_dict() == {"anchor": 1, "triplet": 1}
+    assert trials["arm"].value_counts().to_dict() == {"anchor": 2, "triplet": 2}
     assert "Which of two losses?" in (project / "reports" / "often" / "index.html").read_text()
     done = yaml.safe_load((project / "dvc.lock").read_text())["stages"]
     assert set(done) == {"prepare", "sweep@often", "evaluate@often", "report@often"}
@@ -158,7 +161,7 @@ def test_a_planned_run_of_the_real_flow_answers_its_study(project, api):
 
 def test_each_stage_and_the_run_leave_a_table_with_links(project, api):
     found = read_artifacts(api)
-    kinds = ("data", "sweep", "scores", "answer", "run")
+    kinds = ("data", "sweep", "scores", "answer", "run", "watch")
     assert {f"{kind}-often" for kind in kinds} <= set(found)
     assert all(found[f"{kind}-often"]["type"] == "markdown" for kind in kinds)
     answer, run = found["answer-often"]["data"], found["run-often"]["data"]
@@ -170,7 +173,83 @@ def test_each_stage_and_the_run_leave_a_table_with_links(project, api):
         assert report in text
         assert f"{mlflow}/#/compare-runs" in text
     assert "| anchor | 0 |" in found["sweep-often"]["data"]
-    assert "| arm | seed 0 |" in found["scores-often"]["data"]
+    assert "| arm | seed 0 | seed 1 |" in found["scores-often"]["data"]
+
+
+SAVE = (
+    "import sys; from prefect.blocks.webhook import Webhook; Webhook(url=sys.argv[1]).save('team')"
+)
+
+
+@pytest.fixture
+def messages(project, api):
+    """What a webhook receives that is saved as a block in Prefect and named in the parameters."""
+    received = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self):
+            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    home = str(project / ".dml" / "prefect")
+    subprocess.run(
+        [sys.executable, "-c", SAVE, f"http://127.0.0.1:{server.server_port}/hook"],
+        cwd=project,
+        env=make_environment(project, PREFECT_API_URL=api, PREFECT_HOME=home),
+        capture_output=True,
+        timeout=300,
+        check=True,
+    )
+    params = json.loads((project / "params.yaml").read_text())
+    params["notify"] = {"block": "webhook/team"}
+    (project / "params.yaml").write_text(json.dumps(params))
+    yield received
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_drop_fails_the_planned_run_with_a_table_and_tells_people(project, api, messages):
+    file = project / "results" / ".history" / "often.jsonl"
+    accepted = json.loads(file.read_text())
+    assert accepted["accepted"]
+    for by_seed in accepted["scores"].values():
+        by_seed.update({seed: score + 0.5 + 0.01 * int(seed) for seed, score in by_seed.items()})
+    file.write_text(json.dumps(accepted) + "\n")
+
+    def failed():
+        return [run for run in read_runs(api, "study-often") if run["state_type"] == "FAILED"]
+
+    assert wait_for(failed, seconds=LONG)
+    assert "often dropped: the champion changed by -50." in failed()[0]["state"]["message"]
+    shown = read_artifacts(api)["watch-often"]["data"]
+    assert "often dropped" in shown
+    assert "| anchor" in shown
+    (told, *_) = wait_for(lambda: messages, seconds=LONG)
+    assert told["subject"] == "dml: the scheduled run of often failed"
+    assert "often dropped" in told["text"]
+
+
+def test_a_drop_is_said_by_a_plain_run_and_accepted_by_hand(project):
+    plain = run_dml(project, "run", "often")
+    assert plain.returncode == 0, plain.stderr
+    assert "history: often dropped" in plain.stdout
+    assert run_dml(project, "run", "often", "--watch").returncode == 1
+    promoted = run_dml(project, "run", "often", "--watch", "--promote")
+    assert promoted.returncode == 0, promoted.stderr
+    assert "It is accepted, and the alias in MLflow moved to its model." in promoted.stdout
+    shown = run_dml(project, "history", "often")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.count("accepted") == 2
+    assert (project / "reports" / ".history" / "often.png").is_file()
+    assert "no change" in run_dml(project, "run", "often").stdout.replace("significant ", "")
+    said = run_dml(project, "plan", "often").stdout
+    assert "stale stages: none" in said
 
 
 def test_unscheduling_removes_the_planned_runs(project, api):

@@ -18,7 +18,7 @@ from dml_core.models.building import build_model
 from dml_core.training.checkpoint import load_checkpoint, save_checkpoint
 from dml_core.training.determinism import seeded_torch
 from tasks.adapters.mlflow_embedding_loader import EmbeddingModel
-from tasks.adapters.mlflow_model import pack_model, register_winner
+from tasks.adapters.mlflow_model import pack_model, promote_winner, register_winner
 
 # Runs without the project: isolated, elsewhere, and its packages refused by name.
 LOAD = """
@@ -126,7 +126,7 @@ def test_registered_winners_need_nothing_of_this_project(
         np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), wanted, atol=1e-5)
 
 
-def test_the_same_winner_is_registered_once_and_another_moves_the_alias(
+def test_the_alias_stays_at_the_first_winner_until_another_is_promoted(
     tracking, mlflow_config, run_id, checkpoint_file
 ):
     before = dict(os.environ)
@@ -136,13 +136,26 @@ def test_the_same_winner_is_registered_once_and_another_moves_the_alias(
             tracking, mlflow_config, study="dimension", run_id=run_id, checkpoint=path
         )
 
-    assert [register(checkpoint_file).version for _ in range(2)] == ["1", "1"]
+    def read_champion():
+        found = tracking.client().get_model_version_by_alias("dml-dimension", "champion")
+        return str(found.version)
+
+    first = register(checkpoint_file)
+    assert [first.version, register(checkpoint_file).version] == ["1", "1"]
+    assert first.uri == "models:/dml-dimension@champion"
     other = checkpoint_file.parents[1] / "dim_8-seed1" / "checkpoint.pt"
+    with pytest.raises(ValueError, match=r"has no version of .*dml run dimension --force"):
+        promote_winner(tracking, mlflow_config, study="dimension", checkpoint=other)
+    second = register(other)
+    assert (second.version, second.uri) == ("2", "models:/dml-dimension/2")
     assert register(other).version == "2"
-    client = tracking.client()
-    version = client.get_model_version_by_alias("dml-dimension", "champion")
-    assert str(version.version) == "2"
-    assert client.get_run(run_id).info.status == "FINISHED"
+    assert read_champion() == "1"
+    promoted = promote_winner(tracking, mlflow_config, study="dimension", checkpoint=other)
+    assert promoted.uri == "models:/dml-dimension@champion"
+    assert read_champion() == "2"
+    assert register(other).is_champion
+    assert not register(checkpoint_file).is_champion
+    assert tracking.client().get_run(run_id).info.status == "FINISHED"
     assert mlflow.active_run() is None
     assert dict(os.environ) == before
 

@@ -1,0 +1,1 @@
+"""What a study scored over time, and which of its results counts."""
