@@ -56,6 +56,16 @@ def start(project, server, *arguments):
     )  # fmt: skip
 
 
+def finish(process):
+    """Waits for a command and returns what it printed; one that never ends is killed."""
+    try:
+        return process.communicate(timeout=600)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        printed, errors = process.communicate()
+        pytest.fail(f"the command did not end: {printed[-1000:]} {errors[-3000:]}")
+
+
 def collect_listening(process, found):
     """Gathers the addresses on which a command and all that it started listen, until it ends."""
     marker = f"{SECRETS['GITHUB_TOKEN']}"
@@ -91,7 +101,7 @@ def test_a_run_leaves_no_secret_and_listens_on_loopback_alone(project, server):
     running = start(project, server, "run", "tiny")
     listening = set()
     threading.Thread(target=collect_listening, args=(running, listening), daemon=True).start()
-    printed, errors = running.communicate(timeout=600)
+    printed, errors = finish(running)
     assert running.returncode == 0, errors[-2000:]
     assert f"compare: {server.address}/#/compare-runs" in printed
     assert [secret for secret in ALL if secret in printed + errors] == []
@@ -106,7 +116,7 @@ def test_errors_name_no_secret(project, server):
     server.stop()
     failed = start(project, server, "run", "tiny", "--force", "--set", "mlflow.timeout_seconds=2")
     for process, told in ((pushed, "ssh://***@127.0.0.1:1"), (failed, server.address)):
-        printed, errors = process.communicate(timeout=600)
+        printed, errors = finish(process)
         assert process.returncode != 0
         assert told in errors
         assert [secret for secret in ALL if secret in printed + errors] == []
