@@ -1,7 +1,9 @@
 """All stages of one or several studies, in order."""
 
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 from prefect import flow
@@ -16,7 +18,9 @@ from tasks.artifacts import show_run
 from tasks.context import StudyRequest, load_context
 from tasks.notifying import tell_failure
 from tasks.redaction import redact_logs
+from tasks.report_page.facts import describe_commit
 from tasks.reporting import Answer, read_answer
+from tasks.run_log import RunLog, logged_run
 from tasks.stages import hold_stage, track_study
 from tasks.versioning import commit_stage, is_stale
 from tasks.watching import check_for_drops, watch_result
@@ -48,7 +52,7 @@ def ablation(
     for request in requests:
         track_study(request)
     with kept_cluster() if len(requests) > 1 else nullcontext():
-        ran = [_run_stale_stages(request, show=show, force=force) for request in requests]
+        ran = [_run_logged(request, show=show, force=force) for request in requests]
     answers = [read_answer(load_context(request)) for request in requests]
     if answers:
         show_run(requests, answers, ran)
@@ -61,7 +65,16 @@ def ablation(
     ]
 
 
-def _run_stale_stages(request: StudyRequest, *, show: str, force: bool) -> list[str]:
+def _run_logged(request: StudyRequest, *, show: str, force: bool) -> list[str]:
+    context = load_context(request)
+    with logged_run(context.working_folder, study=request.folder_name) as log:
+        log.write("run started", commit=describe_commit(Path()), profile=request.profile)
+        ran = _run_stale_stages(request, log, show=show, force=force)
+        log.write("run ended", stages=ran)
+    return ran
+
+
+def _run_stale_stages(request: StudyRequest, log: RunLog, *, show: str, force: bool) -> list[str]:
     """Runs the stages of a study that are stale, in order, and returns their names."""
     stages: dict[str, Callable[[], Any]] = {
         "prepare": lambda: prepare(request),
@@ -72,16 +85,19 @@ def _run_stale_stages(request: StudyRequest, *, show: str, force: bool) -> list[
     return [
         stage
         for stage, run in stages.items()
-        if _run_if_stale(stage, run, request, is_forced=force)
+        if _run_if_stale(stage, run, request, log, is_forced=force)
     ]
 
 
 def _run_if_stale(
-    stage: str, run: Callable[[], Any], request: StudyRequest, *, is_forced: bool
+    stage: str, run: Callable[[], Any], request: StudyRequest, log: RunLog, *, is_forced: bool
 ) -> bool:
     with hold_stage(stage, request):
         must_run = is_forced or is_stale(stage, request)
         if must_run:
+            started = time.perf_counter()
+            log.write("stage started", stage=stage)
             run()
             commit_stage(stage, request)
+            log.write("stage ended", stage=stage, seconds=time.perf_counter() - started)
         return must_run

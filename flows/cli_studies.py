@@ -88,6 +88,26 @@ def plan(
     )
 
 
+@commands.command()
+def logs(
+    study: Annotated[str, typer.Argument(help="Name of a study.")],
+    trial: Annotated[
+        str | None, typer.Argument(help="Only this trial, such as triplet-seed0.")
+    ] = None,
+    params: ParamsOption = DEFAULT_PARAMS,
+    profile: ProfileOption = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every run that is kept.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
+) -> None:
+    """Show what happened in the newest run of a study: stages, trials, nodes, epochs, errors."""
+    from flows.commands.logs import run_logs
+
+    run_logs(study, trial, params=params, profile=profile, every=all_, follow=follow, as_json=json)
+
+
 @commands.command(name="studies")
 def list_studies() -> None:
     """List the studies with their questions."""

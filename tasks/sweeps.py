@@ -6,6 +6,8 @@ from prefect import task
 
 from tasks.context import StudyRequest, load_context
 from tasks.retrying import is_momentary
+from tasks.run_log import logged_run
+from tasks.trial_log import TrialLog, in_turn
 
 
 # No time-out of Prefect's, which would end the driver and leave the trials: sweep.timeout_seconds
@@ -26,7 +28,11 @@ def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
     context.working_folder.mkdir(parents=True, exist_ok=True)
     recorder = SweepRecorder(context.project.pipeline.mlflow, folder=context.working_folder)
     try:
-        with show_progress(show) as update:
+        with (
+            show_progress(show) as update,
+            logged_run(context.working_folder, study=request.folder_name) as log,
+        ):
+            trials = TrialLog(log)
             result = run_sweep(
                 context.study,
                 context.project.pipeline,
@@ -37,8 +43,8 @@ def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
                 on_begin=lambda: recorder.start(context.study),
                 on_update=update,
                 on_trial_start=recorder.on_trial_start,
-                on_epoch=recorder.on_epoch,
-                on_trial_end=recorder.on_trial_end,
+                on_epoch=in_turn(recorder.on_epoch, trials.on_epoch),
+                on_trial_end=in_turn(recorder.on_trial_end, trials.on_trial_end),
             )
         recorder.finish(result.winners)
     finally:

@@ -66,7 +66,7 @@ ENTRIES = {
         {f"tasks/adapters/{name}.py" for name in ("dvc_fetch", "dvc_remote", "dvc_session")}
         | {f"tasks/{name}.py" for name in ("node_data", "sweep_lock", "sweep_progress", "watchdog")}
         | {f"tasks/adapters/ray_{name}.py" for name in ("cluster", "security", "warm")}
-        | {"tasks/guardian.py"},
+        | {f"tasks/{name}.py" for name in ("guardian", "redaction", "run_log", "trial_log")},
     ),
     "evaluate": (
         "tasks.evaluating",

@@ -1,9 +1,11 @@
 """The function that Ray Tune runs in its workers: one trial."""
 
 import json
+import platform
 from dataclasses import asdict
 from typing import Any
 
+from tasks.trial_log import NODE
 from tasks.trial_worker import TrialOrder, work_on_trial
 
 ORDER = "order"
@@ -20,7 +22,8 @@ def run_tune_trial(config: dict[str, Any]) -> None:
     from ray import tune
 
     def report(epoch: dict[str, Any]) -> None:
-        tune.report({"epoch": epoch["epoch"], EPOCH: json.dumps(epoch)})
+        told = {**epoch, NODE: platform.node()}
+        tune.report({"epoch": epoch["epoch"], EPOCH: json.dumps(told)})
 
     work_on_trial(order_from_config(config), report=report)
 

@@ -73,6 +73,25 @@ def test_every_arm_had_the_same_budget(project):
 
 
 @pytest.mark.integration
+def test_the_log_tells_of_stages_trials_nodes_and_epochs(project):
+    printed = run(project, "dml", "logs", "tiny", "--json").stdout
+    lines = [json.loads(line) for line in printed.splitlines()]
+    events = [line["event"] for line in lines]
+    assert (events[0], events[-1]) == ("run started", "run ended")
+    ended = [line["stage"] for line in lines if line["event"] == "stage ended"]
+    assert ended == ["prepare", "sweep", "evaluate", "report"]
+    epochs = [line for line in lines if line["event"] == "epoch"]
+    assert {line["epoch"] for line in epochs} == {1}
+    assert all(line["node"] and line["study"] == "tiny" for line in epochs)
+    trial = epochs[0]["trial"]
+    shown = run(project, "dml", "logs", "tiny", trial).stdout
+    assert f"{trial}, epoch 1" in shown
+    unknown = run(project, "dml", "logs", "tiny", "nobody")
+    assert unknown.returncode == 1
+    assert trial in unknown.stderr
+
+
+@pytest.mark.integration
 def test_every_trial_is_in_mlflow_and_none_is_left_running(project):
     with sqlite3.connect(project / "mlflow.db") as database:
         statuses = database.execute("select status, count(*) from runs group by status").fetchall()

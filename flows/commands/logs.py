@@ -1,0 +1,87 @@
+"""dml logs: what happened in the runs of a study."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from flows.commands.terminal import say
+from tasks.context import StudyRequest, load_context
+from tasks.run_log import list_logs, read_log
+
+_SECONDS_BETWEEN_LOOKS = 0.5
+
+
+def run_logs(
+    study: str,
+    trial: str | None,
+    *,
+    params: Path,
+    profile: str | None,
+    every: bool,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Prints the log of the newest run, or of all runs that are kept."""
+    request = StudyRequest(study=study, profile=profile, params=str(params))
+    folder = load_context(request).working_folder
+    paths = list_logs(folder)
+    if not paths:
+        raise ValueError(f"study {study} has no log in {folder}. Run it first: dml run {study}")
+    chosen = paths if every else paths[-1:]
+    found = False
+    for line in _follow(chosen[-1]) if follow else _read_all(chosen):
+        if trial is None or line.get("trial") == trial:
+            found = True
+            say(json.dumps(line, ensure_ascii=False) if as_json else describe_line(line))
+    if trial is not None and not found:
+        known = sorted({str(line["trial"]) for line in _read_all(chosen) if "trial" in line})
+        listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+        raise ValueError(
+            f"the log has no trial {trial!r}. Its trials: {listed or 'none'}. "
+            "For older runs too: --all"
+        )
+
+
+def describe_line(line: Mapping[str, Any]) -> str:
+    """Returns a line of a log for people."""
+    clock = str(line.get("time", ""))[:19].replace("T", " ")
+    parts = [f"{clock} {line.get('event', '')}"]
+    if "trial" in line:
+        parts.append(str(line["trial"]))
+    if "stage" in line:
+        parts.append(str(line["stage"]))
+    if "epoch" in line:
+        parts.append(f"epoch {line['epoch']}")
+    if "node" in line:
+        parts.append(f"on {line['node']}")
+    if "status" in line:
+        parts.append(str(line["status"]))
+    if "seconds" in line:
+        parts.append(f"{line['seconds']:.1f} s")
+    numbers = line.get("numbers") or {}
+    parts += [f"{name} {value:.4f}" for name, value in list(numbers.items())[:4]]
+    if "score" in line:
+        parts.append(f"score {line['score']:.4f}")
+    if "message" in line:
+        parts.append(str(line["message"]))
+    mark = "" if line.get("level") in ("info", None) else f"{str(line['level']).upper()}: "
+    return mark + ", ".join(parts)
+
+
+def _read_all(paths: list[Path]) -> Iterator[Mapping[str, Any]]:
+    for path in paths:
+        yield from read_log(path)
+
+
+def _follow(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yields the lines that are there and those that come, until the run has ended."""
+    shown = 0
+    while True:
+        lines = list(read_log(path))
+        yield from lines[shown:]
+        if lines and str(lines[-1].get("event")) in ("run ended", "run failed"):
+            return
+        shown = len(lines)
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
