@@ -5,7 +5,6 @@
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import functional as transforms
 
 from dml_core.data.prepared import ImageSet
 
@@ -53,8 +52,15 @@ def _cut_one(image: np.ndarray, box: np.ndarray, *, size_px: int) -> Tensor:
     tensor = torch.from_numpy(cut.copy()).permute(2, 0, 1)
     if (height, width) == (size_px, size_px):
         return tensor.contiguous()
-    resized: Tensor = transforms.resize(tensor[None], [size_px, size_px], antialias=True)[0]
-    return resized.contiguous()
+    return _resize(tensor, size_px=size_px).contiguous()
+
+
+def _resize(image: Tensor, *, size_px: int) -> Tensor:
+    # Late: it brings all of torchvision's models, seconds that images of the right size do without.
+    from torchvision.transforms.v2 import functional as transforms
+
+    resized: Tensor = transforms.resize(image[None], [size_px, size_px], antialias=True)[0]
+    return resized
 
 
 def flip_images(batch: Tensor, chosen: Tensor) -> Tensor:
