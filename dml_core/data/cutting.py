@@ -65,4 +65,4 @@ def _resize(image: Tensor, *, size_px: int) -> Tensor:
 
 def flip_images(batch: Tensor, chosen: Tensor) -> Tensor:
     """Returns the batch with the chosen images mirrored left and right."""
-    return torch.where(chosen[:, None, None, None], transforms.horizontal_flip(batch), batch)
+    return torch.where(chosen[:, None, None, None], batch.flip(-1), batch)
