@@ -29,6 +29,7 @@ def find_limits(points: Sequence[Point], *, metric: str, from_zero: bool) -> tup
         start = max(start, 0.0)
     if from_zero and low >= 0:
         start = _start_bars(start, low, high, metric=metric)
+        stop = max(stop, high + 0.08 * (high - start))
     return start, min(stop, 1.0) if unit.is_share and high < 1 else stop
 
 

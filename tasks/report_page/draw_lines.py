@@ -25,7 +25,9 @@ def draw_lines(axes: Any, panel: Panel, *, log_x: bool = False) -> list[Any]:
             handles += [_draw_line(axes, series, xs if not is_numeric else None, style)]
         _mark_gaps(axes, series, xs if not is_numeric else None, style["color"], number)
     _set_ticks(axes, xs, is_numeric=is_numeric, log_x=log_x)
-    axes.set_ylim(*find_limits(panel.points, metric=panel.metric, from_zero=False))
+    # A cost is read as a share: seen from its own smallest value, nothing looks like everything.
+    is_cost = panel.metric.startswith("cost.")
+    axes.set_ylim(*find_limits(panel.points, metric=panel.metric, from_zero=is_cost))
     set_unit(axes.yaxis, panel.metric)
     return handles
 
