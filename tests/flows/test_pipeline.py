@@ -87,7 +87,7 @@ def test_the_log_tells_of_stages_trials_nodes_and_epochs(project):
     shown = run(project, "dml", "logs", "tiny", trial).stdout
     assert f"{trial}, epoch 1" in shown
     unknown = run(project, "dml", "logs", "tiny", "nobody")
-    assert unknown.returncode == 1
+    assert unknown.returncode == 2
     assert trial in unknown.stderr
 
 
