@@ -1,5 +1,6 @@
 """Takes secrets out of texts before anybody sees them: addresses with passwords, keys, tokens."""
 
+import contextlib
 import logging
 import os
 import re
@@ -38,9 +39,11 @@ def redact_logs() -> None:
 
     def make_redacted(*arguments: object, **named: object) -> logging.LogRecord:
         record: logging.LogRecord = make(*arguments, **named)
-        shown = record.getMessage()
-        if (clean := redact(shown)) != shown:
-            record.msg, record.args = clean, ()
+        # Values that do not fit their text are the handlers' to report, as ever.
+        with contextlib.suppress(TypeError, ValueError):
+            shown = record.getMessage()
+            if (clean := redact(shown)) != shown:
+                record.msg, record.args = clean, ()
         if record.exc_info and record.exc_info[0] is not None:
             # Formatters take this text where it is there.
             record.exc_text = redact(logging.Formatter().formatException(record.exc_info))

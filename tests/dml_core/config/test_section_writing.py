@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dml_core.config import ConfigError
@@ -48,6 +48,7 @@ def test_a_layout_that_cannot_be_edited_is_refused_and_left_alone(tmp_path):
     assert file.read_text() == "{data: {a: 1}, seed: 0}\n"
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.from_regex(r"[a-z_]{3,9}", fullmatch=True), SCALARS, min_size=1))
 def test_what_is_rendered_is_read_back(values):
     # YAML has no way to write lone surrogates and some control characters.

@@ -160,6 +160,13 @@ def test_the_alias_stays_at_the_first_winner_until_another_is_promoted(
     assert dict(os.environ) == before
 
 
+def test_another_size_of_a_study_is_another_model(tracking, mlflow_config, run_id, checkpoint_file):
+    found = register_winner(
+        tracking, mlflow_config, study="dimension@smoke", run_id=run_id, checkpoint=checkpoint_file
+    )
+    assert found.uri == "models:/dml-dimension_smoke@champion"
+
+
 def test_both_orders_of_axes_and_other_sizes_give_the_models_own_embeddings(
     tmp_path, checkpoint_file, images_and_embeddings
 ):
