@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from flows.cli_options import DEFAULT_PARAMS, ParamsOption, ProfileOption, SetOption
+
 commands = typer.Typer()
 
 StudyArgument = Annotated[str, typer.Argument(help="Name of a study, as in studies/NAME.yaml.")]
@@ -60,6 +62,41 @@ def down() -> None:
     from flows.commands.down import run_down
 
     run_down()
+
+
+@commands.command()
+def doctor(
+    study: Annotated[str, typer.Argument(help="The study whose plan is looked at.")] = "main",
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+    profile: ProfileOption = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds that one check may take; all run at once.", min=1)
+    ] = 60.0,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Check this subject alone. May be repeated.")
+    ] = None,
+    prefect_port: Annotated[
+        int | None,
+        typer.Option(help="Port that `dml up` shall find free.", min=1, max=65535),
+    ] = None,
+    mlflow_port: Annotated[
+        int | None,
+        typer.Option(help="Port that `dml up` shall find free.", min=1, max=65535),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Check all that a run needs, with a remedy for each problem; ends with 1 if one is broken."""
+    from flows.commands.doctor import run_doctor
+    from tasks.context import StudyRequest
+
+    run_doctor(
+        StudyRequest(study=study, profile=profile, params=str(params), overrides=tuple(set_ or [])),
+        timeout_seconds=timeout,
+        ports={"prefect": prefect_port, "mlflow": mlflow_port},
+        only=only or [],
+        as_json=json,
+    )
 
 
 @commands.command()

@@ -1,0 +1,152 @@
+"""dml doctor: whether everything that a run needs is there, and what to do where it is not."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from dml_core.config.problems import suggest
+from flows.commands.terminal import say
+from flows.doctor.environment import check_python, check_versions
+from flows.doctor.findings import Finding, broken, ok
+from flows.doctor.ports import check_ports
+from flows.doctor.probing import Probe, run_probes
+from flows.doctor.request import DoctorRequest
+from flows.servers.processes import find_process
+from flows.servers.record import ServerRecord, load_records
+from tasks.context import StudyRequest, load_context
+
+LONGER = "Look at it by hand, or give it longer: dml doctor --timeout 300"
+HERE = ("python", "versions", "plan", "ports", "servers")
+"""Subjects that need no process of their own."""
+PROBES = (
+    Probe("ray", f"Check ray.address, the network and RAY_AUTH_TOKEN_PATH. {LONGER}"),
+    Probe("data", f"The disk may hang. {LONGER}"),
+    Probe("disk", f"The disk may hang. {LONGER}"),
+    Probe("prefect", f"Start it again: dml down, then dml up. {LONGER}"),
+    Probe("mlflow", f"Start it again, or let mlflow.tracking_uri name another store. {LONGER}"),
+    Probe("dvc", f"Check the remote's address, the network and credentials. {LONGER}"),
+)
+
+
+def run_doctor(
+    request: StudyRequest,
+    *,
+    timeout_seconds: float,
+    ports: Mapping[str, int | None],
+    only: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Prints what was found; ends with 1 when something is broken.
+
+    Args:
+        request: the study whose plan is looked at.
+        timeout_seconds: for each probe; they run at once.
+        ports: for each server the port that must be free; None for the usual one.
+        only: subjects to look at; none takes all.
+        as_json: print JSON instead of lines.
+    """
+    check_subjects(only)
+    started = time.monotonic()
+    records, findings = _read_records(Path.cwd())
+    findings += _check_here(only, ports, records)
+    probes = [probe for probe in PROBES if not only or probe.name in only]
+    # Every probe reads the plan, so that without a sound one there is nothing to ask them.
+    plan = _check_plan(request)
+    if not only or "plan" in only or plan.state == "broken":
+        findings.append(plan)
+    if plan.state == "ok":
+        asked = make_request(request, records, timeout_seconds=timeout_seconds)
+        findings += run_probes(probes, asked)
+    _print(request, findings, seconds=time.monotonic() - started, as_json=as_json)
+    if any(finding.state == "broken" for finding in findings):
+        raise SystemExit(1)
+
+
+def check_subjects(names: Sequence[str]) -> None:
+    """Raises ValueError where a name is no subject."""
+    known = [*HERE, *(probe.name for probe in PROBES)]
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"--only must be one of {', '.join(known)}. Got {name!r}.{suggest(name, known)}"
+            )
+
+
+def _check_here(
+    only: Sequence[str], ports: Mapping[str, int | None], records: Mapping[str, ServerRecord]
+) -> list[Finding]:
+    """What needs no process of its own."""
+    checks: dict[str, Callable[[], list[Finding]]] = {
+        "python": lambda: [check_python()],
+        "versions": lambda: [check_versions(Path.cwd())],
+        "ports": lambda: check_ports(ports, records),
+        "servers": lambda: _check_records(records),
+    }
+    return [f for name, check in checks.items() if not only or name in only for f in check()]
+
+
+def make_request(
+    study: StudyRequest, records: Mapping[str, ServerRecord], *, timeout_seconds: float
+) -> DoctorRequest:
+    """Returns what the probes are asked, with the servers that a run in this folder would use."""
+    prefect, source = os.environ.get("PREFECT_API_URL", ""), "PREFECT_API_URL"
+    if not prefect and "prefect" in records:
+        prefect, source = f"{records['prefect'].address}/api", "started by dml up"
+    return DoctorRequest(
+        study=study,
+        timeout_seconds=timeout_seconds,
+        prefect_url=prefect,
+        prefect_source=source,
+        mlflow_uri=records["mlflow"].address if "mlflow" in records else "",
+    )
+
+
+def _check_plan(request: StudyRequest) -> Finding:
+    try:
+        context = load_context(request)
+    except (ValueError, OSError) as error:
+        return broken(
+            "plan", str(error), "Correct the parameters or the study; dml check tells all"
+        )
+    trials = context.study.trials_per_arm
+    return ok("plan", f"{request.study}: {len(context.study.arms)} arms, {trials} tries for each")
+
+
+def _read_records(folder: Path) -> tuple[dict[str, ServerRecord], list[Finding]]:
+    try:
+        return load_records(folder), []
+    except ValueError as error:
+        return {}, [broken("servers", str(error), "Remove .dml/servers.json, then run: dml up")]
+
+
+def _check_records(records: Mapping[str, ServerRecord]) -> list[Finding]:
+    dead = [r for r in records.values() if find_process(r.pid, created=r.created) is None]
+    return [
+        broken(
+            "servers",
+            f"the {record.title} that dml up started (process {record.pid}) has ended",
+            f"Start it again: dml up. Its log: {record.log}",
+        )
+        for record in dead
+    ]
+
+
+def _print(
+    request: StudyRequest, findings: list[Finding], *, seconds: float, as_json: bool
+) -> None:
+    counts = {s: sum(f.state == s for f in findings) for s in ("ok", "warning", "broken")}
+    if as_json:
+        head = {"study": request.study, "seconds": round(seconds, 1), **counts}
+        print(json.dumps({**head, "findings": [asdict(f) for f in findings]}, indent=2))
+        return
+    for finding in findings:
+        say(f"{finding.state:8} {finding.subject:9} {finding.message}")
+        if finding.remedy:
+            say(f"{'':18} -> {finding.remedy}")
+    say(
+        f"{counts['broken']} broken, {counts['warning']} warning(s), {counts['ok']} ok, "
+        f"in {seconds:.1f} s"
+    )

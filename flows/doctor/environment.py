@@ -1,0 +1,72 @@
+"""Python and the installed packages, against what the project is locked to."""
+
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from flows.doctor.findings import Finding, broken, ok, warning
+
+PYTHON = (3, 11)
+"""As requires-python in pyproject.toml; a test holds that."""
+LOCK_FILE = "requirements.lock"
+_SHOWN = 5
+_PROJECT = Path(__file__).parents[2]
+
+
+def check_python(found: tuple[int, ...] = sys.version_info[:3]) -> Finding:
+    """Tells whether this is a Python that the project runs on."""
+    shown = ".".join(map(str, found))
+    if found[:2] != PYTHON:
+        wanted = ".".join(map(str, PYTHON))
+        return broken(
+            "python",
+            f"Python {shown} runs this, and the project needs {wanted}",
+            "Make the environment anew: make clean setup",
+        )
+    return ok("python", f"Python {shown}")
+
+
+def check_versions(folder: Path) -> Finding:
+    """Tells which installed packages are others than requirements.lock names."""
+    path = next((p for p in (folder / LOCK_FILE, _PROJECT / LOCK_FILE) if p.is_file()), None)
+    if path is None:
+        return warning(
+            "versions",
+            f"there is no {LOCK_FILE} to compare the installed packages with",
+            "Run dml doctor in the project's folder",
+        )
+    locked = read_lock(path.read_text(encoding="utf-8"))
+    return judge_versions(locked, {name: find_version(name) for name in locked})
+
+
+def read_lock(text: str) -> dict[str, str]:
+    """Returns the versions that a lock of `name==version` lines names."""
+    lines = [line.split("#")[0].split(";")[0].strip() for line in text.splitlines()]
+    return dict(line.split("==") for line in lines if "==" in line)
+
+
+def find_version(name: str) -> str:
+    """Returns the installed version of a package; empty where it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def judge_versions(locked: Mapping[str, str], installed: Mapping[str, str]) -> Finding:
+    """Compares versions; a part behind a plus sign is the build's, such as +cpu."""
+    wrong = [
+        f"{name} {installed[name].partition('+')[0] or 'is missing'} (locked: {wanted})"
+        for name, wanted in locked.items()
+        if installed[name].partition("+")[0] != wanted.partition("+")[0]
+    ]
+    if not wrong:
+        return ok("versions", f"{len(locked)} packages are as {LOCK_FILE} names them")
+    more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    return broken(
+        "versions",
+        f"{len(wrong)} of {len(locked)} packages are not as {LOCK_FILE} names them: "
+        f"{', '.join(wrong[:_SHOWN])}{more}",
+        "Install what is locked: make setup (or uv pip install -r requirements.lock)",
+    )

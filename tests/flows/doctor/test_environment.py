@@ -1,0 +1,43 @@
+import tomllib
+from pathlib import Path
+
+from flows.doctor.environment import PYTHON, check_python, check_versions, read_lock
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_python_that_is_asked_for_is_that_of_pyproject():
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
+    major, minor = PYTHON
+    assert wanted == f">={major}.{minor},<{major}.{minor + 1}"
+    assert check_python().state == "ok"
+
+
+def test_another_python_is_broken():
+    finding = check_python((3, 13, 1))
+    assert finding.state == "broken"
+    assert finding.message == "Python 3.13.1 runs this, and the project needs 3.11"
+    assert "make clean setup" in finding.remedy
+
+
+def test_the_installed_packages_are_those_of_the_lock(tmp_path):
+    # In a folder without a lock the project's own is taken.
+    finding = check_versions(tmp_path)
+    assert finding.state == "ok", finding.message
+    locked = read_lock((ROOT / "requirements.lock").read_text())
+    assert finding.message.startswith(f"{len(locked)} packages are as requirements.lock")
+
+
+def test_a_wrong_and_a_missing_package_are_named(tmp_path):
+    (tmp_path / "requirements.lock").write_text("psutil==0.0.1\nno-such-package==1.0\npytest==9\n")
+    finding = check_versions(tmp_path)
+    assert finding.state == "broken"
+    assert finding.message.startswith("3 of 3 packages are not")
+    assert "(locked: 0.0.1)" in finding.message
+    assert "no-such-package is missing (locked: 1.0)" in finding.message
+    assert "make setup" in finding.remedy
+
+
+def test_a_lock_is_read_with_markers_and_comments():
+    text = "# all\ntorch==2.14.1 ; python_version > '3'\nray==2.60.0  # pinned\n\n"
+    assert read_lock(text) == {"torch": "2.14.1", "ray": "2.60.0"}

@@ -1,0 +1,72 @@
+"""Probes are real processes, also those that hang or fail."""
+
+import socket
+
+import psutil
+import pytest
+
+from flows.doctor.probing import Probe, run_probes
+from flows.doctor.request import DoctorRequest
+from tasks.context import StudyRequest
+
+
+def request(**values):
+    return DoctorRequest(study=StudyRequest(study="main"), **{"timeout_seconds": 60, **values})
+
+
+def children():
+    return [process for process in psutil.Process().children() if process.status() != "zombie"]
+
+
+@pytest.fixture
+def silent_server():
+    """Accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+
+
+def test_a_server_that_never_answers_does_not_hold_the_probe(silent_server):
+    asked = request(prefect_url=silent_server, prefect_source="test", timeout_seconds=3)
+    (finding,) = run_probes([Probe("prefect", "start it again")], asked)
+    assert finding.state == "broken"
+    assert finding.remedy
+    assert children() == []
+
+
+def test_a_probe_that_hangs_is_ended_with_all_that_it_started(tmp_path, monkeypatch):
+    # A package of the same name, earlier on the path, stands for a library that hangs.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, subprocess, sys, time\n"
+        "if 'flows.doctor.probe' in ' '.join(sys.orig_argv):\n"
+        "    subprocess.Popen(['sleep', '600'])\n"
+        "    time.sleep(600)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    before = {process.pid for process in psutil.process_iter()}
+    (finding,) = run_probes([Probe("dvc", "look at it by hand")], request(timeout_seconds=0.1))
+    assert (finding.subject, finding.state) == ("dvc", "broken")
+    assert finding.message.startswith("no answer within")
+    assert finding.remedy == "look at it by hand"
+    assert children() == []
+    left = [p for p in psutil.process_iter(["cmdline"]) if p.pid not in before]
+    assert [p for p in left if p.info["cmdline"] == ["sleep", "600"]] == []
+
+
+def test_a_probe_that_fails_is_told_with_its_last_line_and_without_secrets(tmp_path, monkeypatch):
+    monkeypatch.setenv("X_PASSWORD", "hunter2")
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "if 'flows.doctor.probe' in ' '.join(sys.orig_argv):\n"
+        "    sys.stderr.write('cannot reach it with hunter2')\n"
+        "    sys.stderr.flush(); os._exit(3)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (finding,) = run_probes([Probe("dvc", "look")], request())
+    assert finding.state == "broken"
+    assert finding.message == "could not be looked at: cannot reach it with ***"
+
+
+def test_no_server_is_well():
+    (finding,) = run_probes([Probe("prefect", "start it")], request())
+    assert finding.state == "ok"
+    assert "a run brings its own" in finding.message
