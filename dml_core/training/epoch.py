@@ -14,6 +14,7 @@ from dml_core.samplers import Batch
 from dml_core.seeding import numpy_stream, torch_stream
 from dml_core.training.determinism import seeded_torch
 from dml_core.training.optimizers import set_learning_rates
+from dml_core.training.sampled_rows import stand_in_for
 from dml_core.training.schedules import compute_learning_rate_factor
 from dml_core.training.state import TrialState
 
@@ -134,7 +135,11 @@ def _clip_gradients(state: TrialState) -> None:
     training = state.config.training
     if training.gradient_clip == "none":
         return
-    parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
+    parameters = [
+        stand_in_for(parameter)
+        for group in state.optimizer.param_groups
+        for parameter in group["params"]
+    ]
     if training.gradient_clip == "value":
         torch.nn.utils.clip_grad_value_(parameters, training.gradient_clip_at)
     else:

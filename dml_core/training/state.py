@@ -14,6 +14,7 @@ from dml_core.data.inputs import Inputs
 from dml_core.data.prepared import DevelopmentData
 from dml_core.data.targets import Targets, make_targets
 from dml_core.losses.base import MetricLoss
+from dml_core.losses.proxies import ProxyLoss
 from dml_core.losses.registry import build_loss_from_config
 from dml_core.models.building import build_model
 from dml_core.models.embedding_model import EmbeddingModel
@@ -95,6 +96,9 @@ def _build_modules(
         loss = build_loss_from_config(
             config.loss, num_classes=num_classes, embedding_dim=config.model.embedding_dim
         )
+    # One gradient row for each proxy of the step, never for each class.
+    if isinstance(loss, ProxyLoss) and loss.draws_subset:
+        loss.sparse_gradient = True
     place_model(model, device=device, channels_last=config.training.channels_last)
     return model, loss.to(device)
 
@@ -107,7 +111,8 @@ def build_trial_optimizer(
         **model.parameter_groups(),
         "proxies": loss.parameters(),
     }
-    return build_optimizer(config.optimizer, parts=parts, device=device)
+    samples_rows = isinstance(loss, ProxyLoss) and loss.sparse_gradient
+    return build_optimizer(config.optimizer, parts=parts, device=device, samples_rows=samples_rows)
 
 
 def take_checkpoint(state: TrialState) -> Checkpoint:
