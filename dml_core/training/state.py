@@ -24,6 +24,7 @@ from dml_core.training.activations import make_inputs
 from dml_core.training.checkpoint import Checkpoint, weights_must_fit
 from dml_core.training.determinism import choose_device, seeded_torch
 from dml_core.training.optimizers import build_optimizer
+from dml_core.training.team import Team
 
 # Keys that may differ on resume: they say where and with how many hands, never what.
 _FREE_KEYS = {"training.device", "training.loader_workers", "data.prepared_root", "data.raw"}
@@ -47,6 +48,8 @@ class TrialState:
     in_channels: int
     data_hash: str
     split_hash: str
+    team: Team | None = None
+    """The workers that share each batch; None where this process trains alone."""
     epoch: int = 0
     best_epoch: int = 0
     best_score: float = float("-inf")
@@ -58,7 +61,9 @@ class TrialState:
         return len(self.sampler) * self.config.training.epochs
 
 
-def build_state(config: TrialConfig, data: DevelopmentData) -> TrialState:
+def build_state(
+    config: TrialConfig, data: DevelopmentData, *, team: Team | None = None
+) -> TrialState:
     """Returns a trial before its first step."""
     device = choose_device(config.training.device)
     targets = make_targets(data.train, config)
@@ -84,6 +89,7 @@ def build_state(config: TrialConfig, data: DevelopmentData) -> TrialState:
         in_channels=data.info.channels,
         data_hash=data.info.content_hash,
         split_hash=data.info.split_hash,
+        team=team,
     )
 
 
