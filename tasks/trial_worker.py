@@ -5,16 +5,19 @@ import logging
 import os
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dml_core.config import TrialConfig
+from dml_core.data.prepared import DevelopmentData
 from dml_core.studies.ledger import note_start, write_end
 from dml_core.studies.plain_specs import spec_from_plain
 from dml_core.training.checkpoint import Checkpoint
-from dml_core.training.in_folder import read_epochs, train_in_folder
+from dml_core.training.in_folder import follow_in_folder, read_epochs, train_in_folder
 from dml_core.training.report import EpochReport
+from dml_core.training.team import Team, TeamBroken
 from tasks.node_data import DataSource, open_once, provide_data
 from tasks.watchdog import Watchdog
 
@@ -40,21 +43,34 @@ class TrialOrder:
     """Longest time without a finished epoch; 0 for no limit."""
 
 
-def work_on_trial(order: TrialOrder, *, report: Report) -> None:
+GatherTeam = Callable[[TrialOrder, TrialConfig], AbstractContextManager[Team | None]]
+
+
+def _train_alone(order: TrialOrder, config: TrialConfig) -> AbstractContextManager[Team | None]:
+    return nullcontext()
+
+
+def work_on_trial(
+    order: TrialOrder, *, report: Report, gather_team: GatherTeam = _train_alone
+) -> None:
     """Trains a trial to its end, or goes on with it, and leaves result.json in its folder.
 
-    Nothing that goes wrong inside the training is raised: it is the trial's outcome.
+    Nothing that goes wrong inside the training is raised: it is the trial's outcome. That a
+    worker of the trial's team died is raised, as the death of this process would be seen.
 
     Args:
         order: the trial.
         report: gets an epoch's record after each epoch, and first the last one of an interrupted
             trial, since nobody may have heard of it.
+        gather_team: brings together the workers of a trial that has several.
+
+    Raises:
+        TeamBroken: when a worker of the team is gone; the trial can go on with a new team.
     """
     folder, config = Path(order.folder), spec_from_plain(order.spec).config
     if (folder / "result.json").exists():
         return
-    if Path(order.working_folder).is_dir():
-        os.chdir(order.working_folder)
+    _enter_working_folder(order)
 
     def give_up() -> None:
         reason = f"no epoch finished within sweep.trial_timeout_seconds={order.timeout_seconds:g}."
@@ -69,17 +85,52 @@ def work_on_trial(order: TrialOrder, *, report: Report) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (folder / "result.json").exists():
                 note_start(folder)
-                _train(order, config, folder, report, watchdog)
+                _train(order, config, folder, report, watchdog, gather_team)
+    except TeamBroken:
+        raise
     except Exception as error:
         (folder / "failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
         write_end(folder, config, outcome="failed", reason=_summarize(error))
 
 
-def _train(
-    order: TrialOrder, config: TrialConfig, folder: Path, report: Report, watchdog: Watchdog
-) -> None:
+def follow_trial(order: TrialOrder, *, join: Callable[[TrialConfig], Team]) -> None:
+    """Trains as one of a trial's workers, beside the one that is in `work_on_trial`.
+
+    Args:
+        order: the trial.
+        join: gives this process its place in the team, once the others are there.
+
+    Raises:
+        TeamBroken: when another worker is gone.
+    """
+    _enter_working_folder(order)
+    config, data = _open_data(order, spec_from_plain(order.spec).config)
+    team = join(config)
+    try:
+        follow_in_folder(config, data, Path(order.folder), team=team)
+    finally:
+        team.close()
+
+
+def _enter_working_folder(order: TrialOrder) -> None:
+    if Path(order.working_folder).is_dir():
+        os.chdir(order.working_folder)
+
+
+def _open_data(order: TrialOrder, config: TrialConfig) -> tuple[TrialConfig, DevelopmentData]:
     config = provide_data(config, order.data_source, expected=order.data_version)
-    data = open_once(config, expected=order.data_version)
+    return config, open_once(config, expected=order.data_version)
+
+
+def _train(
+    order: TrialOrder,
+    config: TrialConfig,
+    folder: Path,
+    report: Report,
+    watchdog: Watchdog,
+    gather_team: GatherTeam,
+) -> None:
+    config, data = _open_data(order, config)
     if earlier := read_epochs(folder):
         with watchdog.paused():
             report(earlier[-1])
@@ -89,7 +140,15 @@ def _train(
         with watchdog.paused():
             report(asdict(epoch))
 
-    train_in_folder(config, data, folder, on_epoch_end=on_epoch_end, on_message=LOGGER.warning)
+    with gather_team(order, config) as team:
+        train_in_folder(
+            config,
+            data,
+            folder,
+            on_epoch_end=on_epoch_end,
+            on_message=LOGGER.warning,
+            team=team,
+        )
 
 
 def _summarize(error: Exception) -> str:

@@ -16,7 +16,8 @@ class ProxyLossBase(LossBase):
     """A loss that compares images with one learned proxy a class."""
 
     proxy_ratio: float = Field(default=1.0, gt=0, le=1)
-    """Share of all proxies in a step's loss: the batch's classes always, others drawn at random."""
+    """Share of all proxies in a step's loss: the batch's classes always, others drawn at random.
+    Below 1, proxies that take no part in a step stand still: no decay, no momentum."""
 
 
 class ExpansionConfig(Section):

@@ -15,9 +15,9 @@ class RayConfig(Section):
     """local starts a cluster on this machine for the sweep; auto joins the one that this machine
     belongs to; host:port joins another."""
     cpus_per_trial: float = Field(default=1.0, gt=0, le=1024)
-    """Logical CPUs of one trial."""
+    """Logical CPUs of each worker of a trial."""
     gpus_per_trial: float = Field(default=0.0, ge=0, le=64)
-    """Logical GPUs of one trial; a half lets two trials share one."""
+    """Logical GPUs of each worker of a trial; a half lets two share one."""
     max_concurrent: int = Field(default=0, ge=0)
     """Trials at once at the most; 0 takes what the cluster has room for."""
     connect_timeout_seconds: float = Field(default=15.0, gt=0)

@@ -17,6 +17,7 @@ from dml_core.config.optimizer import (
 )
 from dml_core.config.sampler import ClassBalancedSamplerConfig, SamplerConfig
 from dml_core.config.section import Section
+from dml_core.config.team import TeamConfig
 from dml_core.config.training import TrainingConfig
 
 DEFAULT_SAMPLER = ClassBalancedSamplerConfig(class_ratio=0.2)
@@ -47,6 +48,8 @@ class TrialConfig(Section):
     """The training loop."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """How the model is judged."""
+    trial: TeamConfig = TeamConfig()
+    """Over how many processes one trial is trained."""
 
     @property
     def input_size_px(self) -> int:
@@ -130,5 +133,19 @@ class TrialConfig(Section):
             problems.append(
                 f"training.warmup_epochs must be below training.epochs, or the trunk never learns. "
                 f"Got {self.training.warmup_epochs} and {self.training.epochs}"
+            )
+        return problems + self._misfits_of_team()
+
+    def _misfits_of_team(self) -> list[str]:
+        problems, workers = [], self.trial.workers
+        if workers > self.sampler.batch_size:
+            problems.append(
+                f"trial.workers must be at most sampler.batch_size, so that each has an image. "
+                f"Got {workers} and {self.sampler.batch_size}"
+            )
+        if workers > 1 and self.training.compile:
+            problems.append(
+                "training.compile=true needs trial.workers=1: batch norms of a compiled network "
+                f"do not see the whole batch. Got trial.workers={workers}"
             )
         return problems

@@ -13,6 +13,9 @@ from dml_core.data.cutting import cut_boxes, flip_images
 from dml_core.data.prefetching import prefetch
 from dml_core.data.prepared import ImageSet
 
+ALL = slice(None)
+"""The part of a batch that is the whole."""
+
 
 class Inputs(Protocol):
     """A source of inputs by image index: pixels, or what a frozen trunk makes of them."""
@@ -21,8 +24,13 @@ class Inputs(Protocol):
         """Returns the number of images."""
         ...
 
-    def augmented(self, indices: np.ndarray, stream: np.random.Generator) -> Tensor:
-        """Returns training inputs of the images, drawn from the stream."""
+    def augmented(
+        self, indices: np.ndarray, stream: np.random.Generator, part: slice = ALL
+    ) -> Tensor:
+        """Returns training inputs of a part of the images, drawn from the stream.
+
+        The draws are those of all images, so that the parts of a batch are those of the whole.
+        """
         ...
 
     def plain(self, indices: np.ndarray) -> Tensor:
@@ -41,16 +49,19 @@ class ImageInputs:
     def __len__(self) -> int:
         return len(self.images)
 
-    def augmented(self, indices: np.ndarray, stream: np.random.Generator) -> Tensor:
-        """Returns random boxes, flipped as the configuration says."""
+    def augmented(
+        self, indices: np.ndarray, stream: np.random.Generator, part: slice = ALL
+    ) -> Tensor:
+        """Returns random boxes of a part of the images, flipped as the configuration says."""
         boxes = training_boxes(
             self.images.sizes[indices], size_px=self.size_px, config=self.config, stream=stream
         )
-        batch = cut_boxes(self.images, indices, boxes, size_px=self.size_px)
+        batch = cut_boxes(self.images, indices[part], boxes[part], size_px=self.size_px)
         if self.config.flip == "none":
             return batch
         draws = stream.random(len(indices) if self.config.flip == "image" else 1) < 0.5
-        return flip_images(batch, torch.from_numpy(np.broadcast_to(draws, len(indices)).copy()))
+        flips = np.broadcast_to(draws, len(indices))[part].copy()
+        return flip_images(batch, torch.from_numpy(flips))
 
     def plain(self, indices: np.ndarray) -> Tensor:
         """Returns the evaluation boxes."""

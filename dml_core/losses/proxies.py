@@ -38,6 +38,7 @@ class ProxyLoss(MetricLoss):
         self.num_participating = math.ceil(config.proxy_ratio * num_classes)
         self.generator = torch.Generator().manual_seed(0)
         self.sparse_gradient = False
+        """Whether a subset's gradient holds its rows alone, for an optimiser that knows how."""
         with torch.no_grad():
             self.initialize_proxies()
 
@@ -60,6 +61,11 @@ class ProxyLoss(MetricLoss):
             num_proxies: how many take part; at least 1.
         """
 
+    @property
+    def draws_subset(self) -> bool:
+        """Whether only a part of the proxies takes part in a step."""
+        return self.num_participating < self.proxies.shape[0]
+
     def reseed(self, generator: torch.Generator) -> None:
         """Takes the CPU stream that the next subsets of classes are drawn from."""
         self.generator = generator
@@ -80,12 +86,11 @@ class ProxyLoss(MetricLoss):
 
     def _participants(self, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the (K, D) proxies of this step and each image's row among them."""
-        num_classes = self.proxies.shape[0]
-        if self.num_participating >= num_classes:
+        if not self.draws_subset:
             return self.proxies, labels
         subset = draw_proxy_subset(
             labels,
-            num_classes=num_classes,
+            num_classes=self.proxies.shape[0],
             size=self.num_participating,
             generator=self.generator,
         )

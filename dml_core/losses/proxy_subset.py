@@ -12,7 +12,7 @@ class ProxySubset(NamedTuple):
     """Which classes take part, and where those of the batch stand among them."""
 
     classes: Tensor
-    """(K,) class indices without repetition, those of the batch first."""
+    """(K,) class indices without repetition, those of the batch first; both ascend."""
     targets: Tensor
     """(B,) position of each image's class in `classes`."""
 
@@ -43,13 +43,17 @@ def draw_proxy_subset(
 
 
 def _draw_distinct(bound: int, count: int, generator: torch.Generator) -> Tensor:
-    """Returns `count` distinct numbers below `bound`, every set equally likely."""
+    """Returns `count` distinct numbers below `bound`, ascending, every set equally likely.
+
+    Rows of memory that are visited in their order are found faster.
+    """
     if 4 * count >= bound:
-        return torch.randperm(bound, generator=generator)[:count]
+        return torch.randperm(bound, generator=generator)[:count].sort().values
     # Draws with repetition treat all numbers alike, so any choice among the distinct ones that
     # does not look at their values is uniform; at a quarter at most, repetitions are few.
     numbers = torch.empty(0, dtype=torch.int64)
     while numbers.numel() < count:
         more = torch.randint(bound, (count + count // 4 + 8,), generator=generator)
         numbers = torch.unique(torch.cat([numbers, more]))
-    return numbers[torch.randperm(numbers.numel(), generator=generator)[:count]]
+    surplus = torch.randperm(numbers.numel(), generator=generator)[count:]
+    return numbers[torch.ones_like(numbers, dtype=torch.bool).index_fill_(0, surplus, False)]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dml_core.config import TrialConfig
-from dml_core.data.inputs import ImageInputs, Inputs
+from dml_core.data.inputs import ALL, ImageInputs, Inputs
 from dml_core.data.prepared import DevelopmentData
 from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.seeding import numpy_stream
@@ -42,12 +42,14 @@ class ActivationInputs:
     def __len__(self) -> int:
         return len(self.views[0])
 
-    def augmented(self, indices: np.ndarray, stream: np.random.Generator) -> Tensor:
-        """Returns each image in a view drawn at random."""
+    def augmented(
+        self, indices: np.ndarray, stream: np.random.Generator, part: slice = ALL
+    ) -> Tensor:
+        """Returns each image of a part in a view drawn at random."""
         if len(self.views) == 1:
-            return self.plain(indices)
-        chosen = stream.integers(len(self.views), size=len(indices))
-        rows = np.stack([self.views[v][i] for v, i in zip(chosen, indices, strict=True)])
+            return self.plain(indices[part])
+        chosen = stream.integers(len(self.views), size=len(indices))[part]
+        rows = np.stack([self.views[v][i] for v, i in zip(chosen, indices[part], strict=True)])
         return torch.from_numpy(rows.astype(np.float32))
 
     def plain(self, indices: np.ndarray) -> Tensor:

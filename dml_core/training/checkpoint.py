@@ -196,7 +196,8 @@ def _describe(value: Any, hasher: "hashlib._Hash") -> Any:
     """Returns a JSON-like stand-in of a value; tensors go into the hash by their bytes."""
     if isinstance(value, Tensor):
         data = value.detach().cpu().contiguous()
-        hasher.update(data.reshape(-1).view(torch.uint8).numpy().tobytes())
+        # Read in place: a million proxies need no second copy for that.
+        hasher.update(data.reshape(-1).view(torch.uint8).numpy().data)
         return ["tensor", str(data.dtype), list(data.shape)]
     if isinstance(value, dict):
         return [[str(key), _describe(inner, hasher)] for key, inner in value.items()]

@@ -9,13 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dml_core.data.inputs import ALL
 from dml_core.data.prefetching import prefetch
 from dml_core.samplers import Batch
 from dml_core.seeding import numpy_stream, torch_stream
 from dml_core.training.determinism import seeded_torch
 from dml_core.training.optimizers import set_learning_rates
+from dml_core.training.sampled_rows import stand_in_for
 from dml_core.training.schedules import compute_learning_rate_factor
 from dml_core.training.state import TrialState
+from dml_core.training.team_steps import embed_batch, seed_part, seed_whole, share_gradients
 
 # Looking at a GPU's loss waits for the GPU, so there it is looked at only so often.
 _STEPS_BETWEEN_CHECKS_ON_GPU = 16
@@ -66,13 +69,17 @@ def train_epoch(state: TrialState) -> EpochNumbers:
 
 
 def training_batches(state: TrialState) -> Iterator[tuple[Batch, Tensor]]:
-    """Yields the batches of the state's epoch with their inputs, made ahead by the workers."""
+    """Yields the batches of the state's epoch with their inputs, made ahead by the workers.
+
+    Where a team shares a batch, the inputs are those of this member's part.
+    """
     seed, epoch = state.config.seed, state.epoch
 
     def make(numbered: tuple[int, Batch]) -> tuple[Batch, Tensor]:
         step, batch = numbered
         stream = numpy_stream(seed, "augmentation", epoch=epoch, step=step)
-        inputs = state.train_inputs.augmented(batch.indices, stream)
+        part = state.team.part_of(len(batch.indices)) if state.team else ALL
+        inputs = state.train_inputs.augmented(batch.indices, stream, part)
         return batch, inputs.pin_memory() if state.device.type == "cuda" else inputs
 
     batches = enumerate(state.sampler.epoch_batches(epoch))
@@ -83,27 +90,50 @@ def take_step(
     state: TrialState, numbers: EpochNumbers, *, step: int, batch: Batch, inputs: Tensor
 ) -> None:
     """Moves the weights by one batch and adds its loss and diagnostics to the numbers."""
-    config, device = state.config, state.device
+    config = state.config
     step_of_all = state.epoch * len(state.sampler) + step
     factor = compute_learning_rate_factor(
         config.schedule, epoch=state.epoch, step=step_of_all, num_steps=state.num_steps
     )
     set_learning_rates(state.optimizer, factor)
-    _reseed_loss(state, step=step)
-    uses_bfloat16 = config.training.precision == "bfloat16"
-    autocast = torch.autocast(device.type, dtype=torch.bfloat16) if uses_bfloat16 else nullcontext()
-    with autocast:
-        embeddings = state.network(inputs.to(device, non_blocking=True))
-    loss = state.loss(embeddings, _labels_of(state, batch), _anchors_of(batch, device))
-    state.optimizer.zero_grad(set_to_none=True)
-    loss.backward()
+    loss = compute_gradients(state, step=step, batch=batch, inputs=inputs)
     _clip_gradients(state)
     state.optimizer.step()
-    numbers.losses.append(loss.detach())
+    numbers.losses.append(loss)
     numbers.num_images += len(batch.indices)
     for name, value in state.loss.diagnostics.items():
         if value.ndim == 0:
             numbers.diagnostics.setdefault(name, []).append(value)
+
+
+def compute_gradients(state: TrialState, *, step: int, batch: Batch, inputs: Tensor) -> Tensor:
+    """Returns the loss of a batch and leaves its gradients at the parameters."""
+    _reseed_loss(state, step=step)
+    embeddings = _embed(state, step=step, batch=batch, inputs=inputs)
+    loss = state.loss(embeddings, _labels_of(state, batch), _anchors_of(batch, state.device))
+    state.optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    value: Tensor = loss.detach()
+    if state.team is not None:
+        network = [p for part in state.model.parameter_groups().values() for p in part]
+        share_gradients(state.team, network=network, loss=state.loss.parameters())
+        state.team.copy_from_leader(value)
+    return value
+
+
+def _embed(state: TrialState, *, step: int, batch: Batch, inputs: Tensor) -> Tensor:
+    """Returns the embeddings of the whole batch."""
+    config, device, team = state.config, state.device, state.team
+    uses_bfloat16 = config.training.precision == "bfloat16"
+    autocast = torch.autocast(device.type, dtype=torch.bfloat16) if uses_bfloat16 else nullcontext()
+    moved = inputs.to(device, non_blocking=True)
+    with autocast:
+        if team is None:
+            return state.network(moved)
+        seed_part(team, config.seed, epoch=state.epoch, step=step)
+        embeddings = embed_batch(state.network, moved, team=team, count=len(batch.indices))
+    seed_whole(config.seed, epoch=state.epoch, step=step)
+    return embeddings
 
 
 def _labels_of(state: TrialState, batch: Batch) -> Tensor:
@@ -134,7 +164,11 @@ def _clip_gradients(state: TrialState) -> None:
     training = state.config.training
     if training.gradient_clip == "none":
         return
-    parameters = [p for group in state.optimizer.param_groups for p in group["params"]]
+    parameters = [
+        stand_in_for(parameter)
+        for group in state.optimizer.param_groups
+        for parameter in group["params"]
+    ]
     if training.gradient_clip == "value":
         torch.nn.utils.clip_grad_value_(parameters, training.gradient_clip_at)
     else:

@@ -11,8 +11,14 @@ from dml_core.config import TrialConfig
 from dml_core.config.loading import to_flat_dict
 from dml_core.data.prepared import DevelopmentData
 from dml_core.training.callbacks import EpochCallback, keep_in_folder
-from dml_core.training.checkpoint import Checkpoint, load_newest_checkpoint
+from dml_core.training.checkpoint import (
+    Checkpoint,
+    checkpoint_path,
+    load_checkpoint,
+    load_newest_checkpoint,
+)
 from dml_core.training.report import EpochReport, TrialResult
+from dml_core.training.team import Team
 from dml_core.training.trial import run_trial
 
 
@@ -23,6 +29,7 @@ def train_in_folder(
     *,
     on_epoch_end: EpochCallback | None = None,
     on_message: Callable[[str], None] = print,
+    team: Team | None = None,
 ) -> TrialResult:
     """Trains one model, or goes on with the training that a folder holds.
 
@@ -44,9 +51,32 @@ def train_in_folder(
             file.write(json.dumps(asdict(report)) + "\n")
         return on_epoch_end(report, state) if on_epoch_end else None
 
-    result = run_trial(config, data, on_epoch_end=record, resume_from=checkpoint)
+    if team is not None:
+        team.tell("start", checkpoint.epoch if checkpoint else 0)
+    result = run_trial(config, data, on_epoch_end=record, resume_from=checkpoint, team=team)
     _write_json(folder / "result.json", _summarize(result, folder))
     return result
+
+
+def follow_in_folder(
+    config: TrialConfig, data: DevelopmentData, folder: Path, *, team: Team
+) -> None:
+    """Trains as a member of a team whose leader is in `train_in_folder`; writes nothing.
+
+    Args:
+        config: the leader's.
+        data: the leader's, or the same on another machine.
+        folder: the leader's, where a training that goes on has its checkpoint.
+        team: this process's place in the team.
+    """
+    epoch = team.ask("start")
+    path = checkpoint_path(folder / "checkpoints", epoch)
+    checkpoint = load_checkpoint(path) if epoch else None
+    run_trial(config, data, on_epoch_end=_say_nothing, resume_from=checkpoint, team=team)
+
+
+def _say_nothing(report: EpochReport, checkpoint: Checkpoint) -> None:
+    """Does nothing."""
 
 
 def read_epochs(folder: Path) -> list[dict[str, Any]]:

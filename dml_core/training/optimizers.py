@@ -7,10 +7,15 @@ from torch import nn
 from torch.optim import Optimizer
 
 from dml_core.config.optimizer import AdamWConfig, OptimizerConfig, SgdConfig
+from dml_core.training.sampled_rows import SampledRowsAdamW, SampledRowsSgd
 
 
 def build_optimizer(
-    config: OptimizerConfig, *, parts: dict[str, Iterable[nn.Parameter]], device: torch.device
+    config: OptimizerConfig,
+    *,
+    parts: dict[str, Iterable[nn.Parameter]],
+    device: torch.device,
+    samples_rows: bool = False,
 ) -> Optimizer:
     """Returns the optimiser; each part's group has its own base learning rate.
 
@@ -18,6 +23,7 @@ def build_optimizer(
         config: the optimiser's knobs.
         parts: parameters under "trunk", "head" and "proxies"; empty parts get no group.
         device: where the parameters are.
+        samples_rows: whether gradients may be sparse, of rows that took part in the step.
     """
     factors = {
         "trunk": config.trunk_factor,
@@ -33,11 +39,11 @@ def build_optimizer(
     fused = device.type in ("cpu", "cuda")
     if isinstance(config, AdamWConfig):
         betas = (config.beta1, config.beta2)
-        return torch.optim.AdamW(groups, betas=betas, weight_decay=config.weight_decay, fused=fused)
+        adamw = SampledRowsAdamW if samples_rows else torch.optim.AdamW
+        return adamw(groups, betas=betas, weight_decay=config.weight_decay, fused=fused)
     assert isinstance(config, SgdConfig)
-    return torch.optim.SGD(
-        groups, momentum=config.momentum, weight_decay=config.weight_decay, fused=fused
-    )
+    sgd = SampledRowsSgd if samples_rows else torch.optim.SGD
+    return sgd(groups, momentum=config.momentum, weight_decay=config.weight_decay, fused=fused)
 
 
 def set_learning_rates(optimizer: Optimizer, factor: float) -> None:

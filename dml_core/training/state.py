@@ -14,6 +14,7 @@ from dml_core.data.inputs import Inputs
 from dml_core.data.prepared import DevelopmentData
 from dml_core.data.targets import Targets, make_targets
 from dml_core.losses.base import MetricLoss
+from dml_core.losses.proxies import ProxyLoss
 from dml_core.losses.registry import build_loss_from_config
 from dml_core.models.building import build_model
 from dml_core.models.embedding_model import EmbeddingModel
@@ -23,6 +24,7 @@ from dml_core.training.activations import make_inputs
 from dml_core.training.checkpoint import Checkpoint, weights_must_fit
 from dml_core.training.determinism import choose_device, seeded_torch
 from dml_core.training.optimizers import build_optimizer
+from dml_core.training.team import Team
 
 # Keys that may differ on resume: they say where and with how many hands, never what.
 _FREE_KEYS = {"training.device", "training.loader_workers", "data.prepared_root", "data.raw"}
@@ -46,6 +48,8 @@ class TrialState:
     in_channels: int
     data_hash: str
     split_hash: str
+    team: Team | None = None
+    """The workers that share each batch; None where this process trains alone."""
     epoch: int = 0
     best_epoch: int = 0
     best_score: float = float("-inf")
@@ -57,7 +61,9 @@ class TrialState:
         return len(self.sampler) * self.config.training.epochs
 
 
-def build_state(config: TrialConfig, data: DevelopmentData) -> TrialState:
+def build_state(
+    config: TrialConfig, data: DevelopmentData, *, team: Team | None = None
+) -> TrialState:
     """Returns a trial before its first step."""
     device = choose_device(config.training.device)
     targets = make_targets(data.train, config)
@@ -83,6 +89,7 @@ def build_state(config: TrialConfig, data: DevelopmentData) -> TrialState:
         in_channels=data.info.channels,
         data_hash=data.info.content_hash,
         split_hash=data.info.split_hash,
+        team=team,
     )
 
 
@@ -95,6 +102,9 @@ def _build_modules(
         loss = build_loss_from_config(
             config.loss, num_classes=num_classes, embedding_dim=config.model.embedding_dim
         )
+    # One gradient row for each proxy of the step, never for each class.
+    if isinstance(loss, ProxyLoss) and loss.draws_subset:
+        loss.sparse_gradient = True
     place_model(model, device=device, channels_last=config.training.channels_last)
     return model, loss.to(device)
 
@@ -107,7 +117,8 @@ def build_trial_optimizer(
         **model.parameter_groups(),
         "proxies": loss.parameters(),
     }
-    return build_optimizer(config.optimizer, parts=parts, device=device)
+    samples_rows = isinstance(loss, ProxyLoss) and loss.sparse_gradient
+    return build_optimizer(config.optimizer, parts=parts, device=device, samples_rows=samples_rows)
 
 
 def take_checkpoint(state: TrialState) -> Checkpoint:

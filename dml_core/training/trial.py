@@ -15,6 +15,8 @@ from dml_core.training.state import (
     restore_state,
     take_checkpoint,
 )
+from dml_core.training.team import Team
+from dml_core.training.team_steps import share_state
 from dml_core.training.validation import Validation, validate
 
 
@@ -24,6 +26,7 @@ def run_trial(
     *,
     on_epoch_end: EpochCallback,
     resume_from: Checkpoint | None = None,
+    team: Team | None = None,
 ) -> TrialResult:
     """Trains one model and returns how that ended.
 
@@ -32,15 +35,21 @@ def run_trial(
         data: training and validation images; the test images are not within reach.
         on_epoch_end: gets the report and the state after each epoch; False stops the trial.
         resume_from: the state to go on from; the result has the same bits as without a stop.
+        team: this process's place among the trial.workers that train it together, each of which
+            calls this; None where that is 1. Only the leader validates and calls back.
 
     Returns:
         The outcome. A loss that is not finite and embeddings that are all alike end the trial
         with that outcome; they do not raise.
     """
+    _check_team(config, team)
     with limited_threads(config.training.cpu_threads):
-        state = build_state(config, data)
+        state = build_state(config, data, team=team)
         if resume_from is not None:
             restore_state(state, resume_from)
+        if team is not None:
+            team.meet("built")
+            share_state(team, [*state.model.state_dict().values(), *state.loss.parameters()])
         return _train(state, data, on_epoch_end)
 
 
@@ -53,16 +62,45 @@ def _train(state: TrialState, data: DevelopmentData, on_epoch_end: EpochCallback
         if numbers.diverged_at is not None:
             return _end(state, reports, "diverged", _say_divergence(state, numbers), numbers)
         state.epoch += 1
-        validation = validate(state, data)
-        report = _make_report(state, numbers, validation)
-        reports.append(report)
-        if validation.has_collapsed:
-            reason = _say_collapse(state, validation.spread)
-            return _end(state, reports, "collapsed", reason, numbers)
-        _remember_best(state, validation.scores)
-        if on_epoch_end(report, take_checkpoint(state)) is False:
-            return _end(state, reports, "stopped", "stopped by its caller", numbers)
+        if state.team is not None and not state.team.leads:
+            if not state.team.ask(f"epoch {state.epoch}"):
+                return _end(state, reports, "stopped", "stopped by its leader", numbers)
+            continue
+        ended = _judge_epoch(state, data, numbers, reports, on_epoch_end)
+        if state.team is not None:
+            state.team.tell(f"epoch {state.epoch}", ended is None)
+        if ended is not None:
+            return ended
     return _end(state, reports, "finished", "", None)
+
+
+def _judge_epoch(
+    state: TrialState,
+    data: DevelopmentData,
+    numbers: EpochNumbers,
+    reports: list[EpochReport],
+    on_epoch_end: EpochCallback,
+) -> TrialResult | None:
+    """Validates and reports an epoch; returns how the trial ended, or None where it goes on."""
+    validation = validate(state, data)
+    report = _make_report(state, numbers, validation)
+    reports.append(report)
+    if validation.has_collapsed:
+        reason = _say_collapse(state, validation.spread)
+        return _end(state, reports, "collapsed", reason, numbers)
+    _remember_best(state, validation.scores)
+    if on_epoch_end(report, take_checkpoint(state)) is False:
+        return _end(state, reports, "stopped", "stopped by its caller", numbers)
+    return None
+
+
+def _check_team(config: TrialConfig, team: Team | None) -> None:
+    size = 1 if team is None else team.size
+    if size != config.trial.workers:
+        raise ValueError(
+            f"a trial with trial.workers={config.trial.workers} must be trained by as many "
+            f"processes. Got {size}. Train it with dml train or dml run, or set trial.workers to 1."
+        )
 
 
 def _end_warmup(state: TrialState) -> None:

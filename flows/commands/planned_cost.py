@@ -37,10 +37,13 @@ def describe(context: StudyContext, cost: StudyCost, gpu: GpuEstimate | None) ->
     if gpu is not None:
         listed = [f"  {assumption}" for assumption in gpu.assumptions]
         return [f"{counted}: about {gpu.hours:,.1f} GPU hours", NOTHING_MEASURED, *listed]
-    at_once = max(1, int(count_cores() / context.project.pipeline.ray.cpus_per_trial))
+    workers = max(context.study.arm_config(arm.name).trial.workers for arm in context.study.arms)
+    cores = context.project.pipeline.ray.cpus_per_trial * workers
+    at_once = max(1, int(count_cores() / cores))
+    seconds = cost.wall_seconds(num_concurrent=at_once) / workers
     return [
         f"{counted}, {cost.total_seconds / 60:.1f} minutes of training on one core, about "
-        f"{cost.wall_seconds(num_concurrent=at_once) / 60:.1f} minutes with {at_once} trials at "
+        f"{seconds / 60:.1f} minutes with {at_once} trials at "
         "once (measured on this machine, validation not counted)"
     ]
 

@@ -9,6 +9,7 @@ from dml_core.config.loading import to_flat_dict
 from dml_core.data.prepared import open_development
 from dml_core.training.checkpoint import Checkpoint, checkpoint_path
 from dml_core.training.in_folder import read_epochs, train_in_folder
+from dml_core.training.local_team import gather_local_team
 from dml_core.training.report import EpochReport, TrialResult
 from flows.commands.terminal import say
 
@@ -25,7 +26,10 @@ def run_train(params: Path, assignments: list[str], *, output: Path | None) -> N
     )
     if done := read_epochs(folder):
         say(f"going on after epoch {done[-1]['epoch']} of {config.training.epochs}")
-    result = train_in_folder(config, data, folder, on_epoch_end=_print_epoch, on_message=say)
+    with gather_local_team(config, folder) as team:
+        result = train_in_folder(
+            config, data, folder, on_epoch_end=_print_epoch, on_message=say, team=team
+        )
     _print_result(result, folder)
     if result.outcome in ("diverged", "collapsed"):
         raise SystemExit(1)

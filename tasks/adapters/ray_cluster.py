@@ -52,25 +52,29 @@ def kept_cluster() -> Iterator[None]:
 
 
 @contextmanager
-def connect(config: RayConfig) -> Iterator[None]:
+def connect(config: RayConfig, *, workers: int = 1) -> Iterator[None]:
     """Joins the cluster that the configuration names, and leaves it at the end.
 
     Within `kept_cluster` it is left at the end of that block.
+
+    Args:
+        config: which cluster.
+        workers: of one trial; a cluster on this machine has room for them.
 
     Raises:
         RayUnreachable: within ray.connect_timeout_seconds or shortly after.
     """
     if _kept:
-        _kept[-1].enter_context(_connect(config))
+        _kept[-1].enter_context(_connect(config, workers))
         yield
-        _warm_for_the_next_sweep(config)
+        _warm_for_the_next_sweep(config, workers)
     else:
-        with _connect(config):
+        with _connect(config, workers):
             yield
 
 
 @contextmanager
-def _connect(config: RayConfig) -> Iterator[None]:
+def _connect(config: RayConfig, workers: int) -> Iterator[None]:
     """Joins a cluster for the block.
 
     A cluster on this machine (`local`) is started and stopped here; any other is left running.
@@ -91,7 +95,7 @@ def _connect(config: RayConfig) -> Iterator[None]:
         yield
         return
     with _own_sigterm() as take_over:
-        _start(config) if config.address == "local" else _join(config)
+        _start(config, workers) if config.address == "local" else _join(config)
         take_over()
         try:
             yield
@@ -99,38 +103,39 @@ def _connect(config: RayConfig) -> Iterator[None]:
             ray.shutdown()
 
 
-def _warm_for_the_next_sweep(config: RayConfig) -> None:
+def _warm_for_the_next_sweep(config: RayConfig, workers: int) -> None:
     from tasks.adapters.ray_warm import warm_workers
 
-    warm_workers(count_concurrent(config))
+    warm_workers(count_concurrent(config, workers=workers) * workers)
 
 
-def count_concurrent(config: RayConfig) -> int:
-    """Returns how many trials the joined cluster has room for at once."""
+def count_concurrent(config: RayConfig, *, workers: int = 1) -> int:
+    """Returns how many trials of so many workers the joined cluster has room for at once."""
     import ray
 
     there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    rooms = [there.get("CPU", 0.0) / config.cpus_per_trial]
+    rooms = [there.get("CPU", 0.0) / (config.cpus_per_trial * workers)]
     if config.gpus_per_trial:
-        rooms.append(there.get("GPU", 0.0) / config.gpus_per_trial)
+        rooms.append(there.get("GPU", 0.0) / (config.gpus_per_trial * workers))
     # Sums of fractions such as 3 x 0.1 may end just below a whole number.
     room = int(min(rooms) + 1e-9)
     if room < 1:
         raise RayUnreachable(
             f"the Ray cluster {config.address} must have room for one trial of "
             f"ray.cpus_per_trial={config.cpus_per_trial:g} and "
-            f"ray.gpus_per_trial={config.gpus_per_trial:g}, or none ever starts. "
+            f"ray.gpus_per_trial={config.gpus_per_trial:g} for each of its "
+            f"trial.workers={workers}, or none ever starts. "
             f"It has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs. "
             "Lower these, or add a node."
         )
     return min(room, config.max_concurrent) if config.max_concurrent else room
 
 
-def _start(config: RayConfig) -> None:
+def _start(config: RayConfig, workers: int) -> None:
     import ray
 
     # A machine without enough cores for the configured trial still runs one at a time.
-    cores = max(len(os.sched_getaffinity(0)), int(-(-config.cpus_per_trial // 1)))
+    cores = max(len(os.sched_getaffinity(0)), int(-(-config.cpus_per_trial * workers // 1)))
     # Below a folder of this user alone, since Ray lets everybody write to its own.
     folder = guarded_folder() / "ray"
     ray.init(address="local", num_cpus=cores, _temp_dir=str(folder), **_quietly())

@@ -108,9 +108,10 @@ def _run(
     )
     # Nothing to run means no cluster to wait for.
     if conductor.has_next():
-        with connect(pipeline.ray):
-            tracker.num_concurrent = count_concurrent(pipeline.ray)
-            _run_on_cluster(conductor, pipeline, ledger)
+        workers = max(study.arm_config(arm.name).trial.workers for arm in study.arms)
+        with connect(pipeline.ray, workers=workers):
+            tracker.num_concurrent = count_concurrent(pipeline.ray, workers=workers)
+            _run_on_cluster(conductor, pipeline, ledger, workers)
     if conductor.has_too_many_failures:
         (folder / STOPPED_FILE).touch()
         raise TooManyFailures(_say_failures(study, conductor.failures, max_failed))
@@ -150,7 +151,9 @@ def _make_repeats(study: ResolvedStudy, records: Sequence[TrialRecord]) -> list[
     return study.repeat_specs(values)
 
 
-def _run_on_cluster(conductor: Conductor, pipeline: PipelineConfig, ledger: Ledger) -> None:
+def _run_on_cluster(
+    conductor: Conductor, pipeline: PipelineConfig, ledger: Ledger, workers: int
+) -> None:
     from tasks.adapters.ray_tune_job import run_tune_job
 
     working_folder, find_source = str(Path.cwd()), remember_sources(pipeline.data_access)
@@ -165,7 +168,13 @@ def _run_on_cluster(conductor: Conductor, pipeline: PipelineConfig, ledger: Ledg
             timeout_seconds=pipeline.sweep.trial_timeout_seconds,
         )
 
-    run_tune_job(conductor, pipeline, folder=ledger.folder / "tune", make_order=make_order)
+    run_tune_job(
+        conductor,
+        pipeline,
+        folder=ledger.folder / "tune",
+        make_order=make_order,
+        workers=workers,
+    )
 
 
 def _collect(study: ResolvedStudy, records: list[TrialRecord], output: Path) -> SweepResult:

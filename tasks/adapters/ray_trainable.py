@@ -21,11 +21,13 @@ def run_tune_trial(config: dict[str, Any]) -> None:
     """
     from ray import tune
 
+    from tasks.adapters.ray_team import gather_ray_team
+
     def report(epoch: dict[str, Any]) -> None:
         told = {**epoch, NODE: platform.node()}
         tune.report({"epoch": epoch["epoch"], EPOCH: json.dumps(told)})
 
-    work_on_trial(order_from_config(config), report=report)
+    work_on_trial(order_from_config(config), report=report, gather_team=gather_ray_team)
 
 
 def order_to_config(order: TrialOrder) -> dict[str, str]:

@@ -3,12 +3,15 @@
 import logging
 import shutil
 import uuid
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ray import tune
 from ray.tune.experiment import Trial
 
-from dml_core.config.pipeline import PipelineConfig
+from dml_core.config.pipeline import PipelineConfig, RayConfig
+from dml_core.studies.plain_specs import spec_from_plain
 from tasks.adapters.ray_cluster import count_concurrent
 from tasks.adapters.ray_hooks import (
     LedCallback,
@@ -23,20 +26,30 @@ from tasks.sweep_conductor import Conductor
 
 
 def run_tune_job(
-    conductor: Conductor, pipeline: PipelineConfig, *, folder: Path, make_order: MakeOrder
+    conductor: Conductor,
+    pipeline: PipelineConfig,
+    *,
+    folder: Path,
+    make_order: MakeOrder,
+    workers: int = 1,
 ) -> None:
-    """Runs all trials of a conductor on the joined cluster; a folder for Tune's own files.
+    """Runs all trials of a conductor on the joined cluster.
 
     Tune's files tell nothing that the ledger does not, so they are removed at the end.
+
+    Args:
+        conductor: hands out the trials.
+        pipeline: what a trial's workers get of the cluster, and how often a trial is restarted.
+        folder: for Tune's own files.
+        make_order: from a trial's spec to what its worker has to know.
+        workers: most workers of a trial.
     """
     # A dead worker is an outcome that the record tells of.
     for name in ("ray.tune", "ray.train", "ray.air"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     name = f"job-{uuid.uuid4().hex[:8]}"
     ray_config, sweep = pipeline.ray, pipeline.sweep
-    trainable = tune.with_resources(
-        run_tune_trial, {"cpu": ray_config.cpus_per_trial, "gpu": ray_config.gpus_per_trial}
-    )
+    trainable = tune.with_resources(run_tune_trial, partial(_bundles_of, ray_config))
     tuner = tune.Tuner(
         trainable,
         tune_config=tune.TuneConfig(
@@ -44,7 +57,7 @@ def run_tune_job(
             scheduler=LedScheduler(conductor),
             # The searcher says when there are no more trials.
             num_samples=-1,
-            max_concurrent_trials=count_concurrent(ray_config),
+            max_concurrent_trials=count_concurrent(ray_config, workers=workers),
             reuse_actors=True,
             trial_name_creator=_name_trial,
             trial_dirname_creator=_name_trial,
@@ -66,6 +79,15 @@ def run_tune_job(
     finally:
         shutil.rmtree(folder / name, ignore_errors=True)
     conductor.raise_error()
+
+
+def _bundles_of(ray_config: RayConfig, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+    """Returns what a trial needs of the cluster: as much as `ray` says for each of its workers."""
+    order = order_from_config(config) if config else None
+    workers = spec_from_plain(order.spec).config.trial.workers if order else 1
+    bundle = {"CPU": ray_config.cpus_per_trial, "GPU": ray_config.gpus_per_trial}
+    needed = {kind: amount for kind, amount in bundle.items() if amount}
+    return tune.PlacementGroupFactory([needed] * workers)
 
 
 def _name_trial(trial: Trial) -> str:

@@ -1,5 +1,6 @@
 import json
 import os
+from contextlib import contextmanager
 
 import pytest
 
@@ -7,6 +8,7 @@ from dml_core.studies.ledger import Ledger
 from dml_core.studies.plain_specs import spec_to_plain
 from dml_core.studies.trial_spec import TrialSpec
 from dml_core.training.in_folder import read_epochs
+from dml_core.training.team import TeamBroken
 from tasks.node_data import describe_data, open_once
 from tasks.trial_worker import TrialOrder, work_on_trial
 from tests.references.tiny_trials import prepare_tiny, tiny_config
@@ -68,6 +70,21 @@ def test_an_exception_is_an_outcome_with_its_reason_and_traceback(tiny_root, tmp
     assert record.status == "failed"
     assert "Error: " in record.reason
     assert "Traceback" in (tmp_path / "trials/a-0/failure.txt").read_text()
+
+
+def test_a_lost_worker_is_no_outcome_and_the_trial_goes_on(tiny_root, tmp_path):
+    order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path)
+
+    @contextmanager
+    def lose(order, config):
+        raise TeamBroken("a worker of the trial is gone")
+        yield
+
+    with pytest.raises(TeamBroken):
+        work_on_trial(order, report=lambda epoch: None, gather_team=lose)
+    assert ledger.find(spec) is None
+    work_on_trial(order, report=lambda epoch: None)
+    assert ledger.find(spec).status == "finished"
 
 
 def test_other_data_than_the_driver_has_are_refused(tiny_root, tmp_path):

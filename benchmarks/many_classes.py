@@ -1,0 +1,156 @@
+"""A proxy loss with a million classes against the full loss with ten thousand, step by step.
+
+Run it with: python -m benchmarks.many_classes. Each case trains in a process of its own, so that
+its peak memory is its own, and the cases take turns, so that a noisy machine is noisy for all.
+"""
+
+import multiprocessing
+import statistics
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from dml_core.config.optimizer import AdamWConfig
+from dml_core.losses.proxies import ProxyLoss
+from dml_core.losses.registry import build_loss
+from dml_core.training.optimizers import build_optimizer
+from dml_core.training.report import measure_peak_memory_mib
+
+BATCH, DIM, IMAGES = 100, 128, 2000
+ROUNDS, STEPS = 15, 10
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loss over so many classes, of which a share takes part in a step."""
+
+    loss: str
+    num_classes: int
+    proxy_ratio: float
+
+
+@dataclass(frozen=True)
+class Round:
+    """What some steps took and brought."""
+
+    seconds_per_step: float
+    mean_loss: float
+    peak_mib: float
+
+
+CASES = [
+    Case(loss, num_classes, proxy_ratio)
+    for loss in ("proxy_anchor", "norm_softmax")
+    for num_classes, proxy_ratio in ((10_000, 1.0), (1_000_000, 0.001), (1_000_000, 0.01))
+]
+
+
+class Training:
+    """A linear layer and the proxies learn to tell random images of random classes apart."""
+
+    def __init__(self, case: Case) -> None:
+        torch.manual_seed(0)
+        loss = build_loss(
+            case.loss,
+            num_classes=case.num_classes,
+            embedding_dim=DIM,
+            proxy_ratio=case.proxy_ratio,
+        )
+        assert isinstance(loss, ProxyLoss)
+        self.loss = loss
+        self.loss.sparse_gradient = loss.draws_subset
+        self.network = nn.Linear(DIM, DIM)
+        self.images = torch.randn(IMAGES, DIM)
+        self.labels = torch.randint(case.num_classes, (IMAGES,))
+        self.optimizer = build_optimizer(
+            AdamWConfig(),
+            parts={"head": self.network.parameters(), "proxies": loss.parameters()},
+            device=CPU,
+            samples_rows=loss.draws_subset,
+        )
+
+    def take_step(self) -> float:
+        """Trains on one batch and returns its loss."""
+        chosen = torch.randint(IMAGES, (BATCH,))
+        embeddings = functional.normalize(self.network(self.images[chosen]))
+        loss = self.loss(embeddings, self.labels[chosen])
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def take_steps(self, count: int) -> Round:
+        """Trains on so many batches."""
+        started = time.perf_counter()
+        losses = [self.take_step() for _ in range(count)]
+        seconds = (time.perf_counter() - started) / count
+        return Round(seconds, statistics.mean(losses), measure_peak_memory_mib(CPU))
+
+
+def serve(case: Case, line: Connection) -> None:
+    """Takes steps whenever it is asked to, until the line is closed."""
+    torch.set_num_threads(1)
+    training = Training(case)
+    while count := line.recv():
+        line.send(training.take_steps(count))
+
+
+def run_many_classes(cases: list[Case]) -> list[dict[str, object]]:
+    """Returns a row for each case; the first of them is what the others are compared with."""
+    context = multiprocessing.get_context("spawn")
+    lines, processes = [], []
+    for case in cases:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(case, theirs), daemon=True)
+        process.start()
+        lines.append(ours)
+        processes.append(process)
+    rounds: list[list[Round]] = [[_ask(line, STEPS)] for line in lines]
+    for _ in range(ROUNDS):
+        for taken, line in zip(rounds, lines, strict=True):
+            taken.append(_ask(line, STEPS))
+    for line, process in zip(lines, processes, strict=True):
+        line.send(0)
+        process.join()
+    # The first round warms up: it touches all memory for the first time.
+    seconds = [statistics.median(r.seconds_per_step for r in taken[1:]) for taken in rounds]
+    return [
+        {
+            "loss": case.loss,
+            "classes": case.num_classes,
+            "proxy_ratio": case.proxy_ratio,
+            "step_ms": 1000 * of_case,
+            "divided_by_full": of_case / seconds[0],
+            "peak_mib": round(taken[-1].peak_mib),
+            "loss_first": taken[0].mean_loss,
+            "loss_last": taken[-1].mean_loss,
+        }
+        for case, of_case, taken in zip(cases, seconds, rounds, strict=True)
+    ]
+
+
+def _ask(line: Connection, count: int) -> Round:
+    line.send(count)
+    answer: Round = line.recv()
+    return answer
+
+
+def main() -> None:
+    """Prints the table as Markdown, one loss after the other."""
+    columns: list[str] = []
+    for name in dict.fromkeys(case.loss for case in CASES):
+        for row in run_many_classes([case for case in CASES if case.loss == name]):
+            if not columns:
+                columns = list(row)
+                print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+            cells = (f"{v:.3g}" if isinstance(v, float) else f"{v}" for v in row.values())
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Optimisers that move only the rows of a parameter that took part in a step.
+
+A row that took no part stands still: no weight decay, no momentum, no count of a step. Each row
+thus goes the way of an optimiser of its own that is called in its steps alone, and a step costs
+what the rows of that step cost, however many there are.
+"""
+
+# C = rows of the parameter, K = rows that took part, D = their length
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, AdamW, Optimizer
+
+# Enough rows to fill vector units, few enough that what is made of them stays in the cache.
+_VALUES_AT_ONCE = 2**17
+# Where the optimisers of torch keep the one count of a parameter, there is one for each row.
+_STEPS = "step"
+
+
+class SampledRowsOptimizer(Optimizer):
+    """Adds to an optimiser what it does with sparse gradients; dense ones it treats as ever.
+
+    A sparse gradient names each row at most once, as that of a draw without repetition does.
+    Checkpoints leave out the state of rows that never took part.
+    """
+
+    @abstractmethod
+    def start_rows(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Returns the state of all rows before their first step, but for their counts."""
+
+    @abstractmethod
+    def move_rows(
+        self, parameter: Tensor, rows: Tensor, gradient: Tensor, group: dict[str, Any]
+    ) -> None:
+        """Moves some rows, whose counts include this step, and their state in place.
+
+        Args:
+            parameter: (C, D).
+            rows: (K,) which of its rows.
+            gradient: (K, D) their gradients.
+            group: the knobs.
+        """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Moves what has a gradient."""
+        assert closure is None, "a step is taken once, with the gradients that are there"
+        sampled = [
+            (parameter, parameter.grad, group)
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None and parameter.grad.is_sparse
+        ]
+        for parameter, _, _ in sampled:
+            parameter.grad = None
+        super().step()
+        for parameter, gradient, group in sampled:
+            self._move(parameter, gradient, group)
+            parameter.grad = gradient
+
+    def _move(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if not _has_rows(state):
+            counts = torch.zeros(len(parameter), device=parameter.device)
+            self.state[parameter] = state = {_STEPS: counts, **self.start_rows(parameter)}
+        at_once = max(1, _VALUES_AT_ONCE // max(1, parameter.shape[1]))
+        rows, values = gradient._indices()[0], gradient._values()
+        for start in range(0, len(rows), at_once):
+            some, of_some = rows[start : start + at_once], values[start : start + at_once]
+            state[_STEPS].index_add_(0, some, torch.ones_like(some, dtype=torch.float32))
+            self.move_rows(parameter, some, of_some, group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state, that of rows that never took part left out."""
+        packed = super().state_dict()
+        return {**packed, "state": {key: _pack(of) for key, of in packed["state"].items()}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes a state that `state_dict` gave."""
+        states = {key: _unpack(packed) for key, packed in state_dict["state"].items()}
+        super().load_state_dict({**state_dict, "state": states})
+
+
+class SampledRowsAdamW(SampledRowsOptimizer, AdamW):
+    """AdamW in which each row corrects its moments' bias by its own number of steps."""
+
+    def start_rows(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Returns zero moments."""
+        return {
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+
+    def move_rows(
+        self, parameter: Tensor, rows: Tensor, gradient: Tensor, group: dict[str, Any]
+    ) -> None:
+        """Moves rows by AdamW's rule."""
+        (beta1, beta2), rate = group["betas"], group["lr"]
+        state = self.state[parameter]
+        # In double, as torch does: 1 - 0.999 has but four digits in single precision.
+        steps = state[_STEPS].index_select(0, rows).double().unsqueeze(1)
+        second_scale = (1 - beta2**steps).sqrt_()
+        first_scale = (-rate * second_scale / (1 - beta1**steps)).to(gradient.dtype)
+        epsilon = (group["eps"] * second_scale).to(gradient.dtype)
+        first = state["exp_avg"].index_select(0, rows).lerp_(gradient, 1 - beta1)
+        _put(state["exp_avg"], rows, first)
+        second = state["exp_avg_sq"].index_select(0, rows).mul_(beta2)
+        _put(state["exp_avg_sq"], rows, second.addcmul_(gradient, gradient, value=1 - beta2))
+        moved = parameter.index_select(0, rows).mul_(1 - rate * group["weight_decay"])
+        moved.addcdiv_(first.mul_(first_scale), second.sqrt_().add_(epsilon))
+        _put(parameter, rows, moved)
+
+
+class SampledRowsSgd(SampledRowsOptimizer, SGD):
+    """Stochastic gradient descent in which each row has its own momentum."""
+
+    def start_rows(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Returns zero momentum."""
+        return {"momentum_buffer": torch.zeros_like(parameter)}
+
+    def move_rows(
+        self, parameter: Tensor, rows: Tensor, gradient: Tensor, group: dict[str, Any]
+    ) -> None:
+        """Moves rows against their momentum, weight decay being a part of the gradient."""
+        moved = parameter.index_select(0, rows)
+        pull = gradient.add(moved, alpha=group["weight_decay"])
+        momentum = self.state[parameter]["momentum_buffer"]
+        speed = momentum.index_select(0, rows).mul_(group["momentum"]).add_(pull)
+        _put(momentum, rows, speed)
+        _put(parameter, rows, moved.add_(speed, alpha=-group["lr"]))
+
+
+def stand_in_for(parameter: Tensor) -> Tensor:
+    """Returns what has the parameter's gradient as a dense one, to clip it in place.
+
+    Where the gradient is sparse that is a tensor with the rows that took part, which share their
+    gradient's memory; else it is the parameter itself.
+    """
+    if parameter.grad is None or not parameter.grad.is_sparse:
+        return parameter
+    values = parameter.grad._values()
+    stand_in = torch.empty_like(values)
+    stand_in.grad = values
+    return stand_in
+
+
+def _put(whole: Tensor, rows: Tensor, values: Tensor) -> None:
+    """Writes some rows of a contiguous (C, D) tensor."""
+    if whole.device.type != "cpu" or not whole.is_contiguous():
+        whole.index_copy_(0, rows, values)
+        return
+    # NumPy copies a row as one item of many bytes, three times as fast as torch its numbers.
+    row = f"V{whole.shape[1] * whole.element_size()}"
+    target, source = whole.detach().numpy().view(row), values.numpy().view(row)
+    target[rows.numpy(), 0] = source[:, 0]
+
+
+def _has_rows(state: dict[str, Any]) -> bool:
+    """Returns whether a parameter's state is kept row by row."""
+    return _STEPS in state and state[_STEPS].ndim == 1
+
+
+def _pack(state: dict[str, Any]) -> dict[str, Any]:
+    """Returns the state of the rows that took part ever, where they are the minority."""
+    if not _has_rows(state):
+        return state
+    rows = state[_STEPS].nonzero().squeeze(1)
+    # Beyond that a copy of the chosen rows would cost more memory than it saves on disk.
+    if 2 * len(rows) > len(state[_STEPS]):
+        return state
+    chosen = {name: values.index_select(0, rows) for name, values in state.items()}
+    return {"rows": rows, "num_rows": len(state[_STEPS]), **chosen}
+
+
+def _unpack(packed: dict[str, Any]) -> dict[str, Any]:
+    """Returns the state of all rows."""
+    if "rows" not in packed:
+        return packed
+    rows, count = packed["rows"], packed["num_rows"]
+    return {
+        name: values.new_zeros(count, *values.shape[1:]).index_copy_(0, rows, values)
+        for name, values in packed.items()
+        if name not in ("rows", "num_rows")
+    }

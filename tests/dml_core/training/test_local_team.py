@@ -1,0 +1,49 @@
+"""A training over two processes: like one over one, and the same bits after a kill."""
+
+import multiprocessing
+import os
+import signal
+
+import pytest
+
+from dml_core.data.prepared import open_development
+from dml_core.training.checkpoint import checkpoint_path
+from dml_core.training.in_folder import read_epochs, train_in_folder
+from dml_core.training.local_team import gather_local_team
+from dml_core.training.team import TeamBroken
+from tests.dml_core.training.test_trial import assert_same_checkpoints
+from tests.references.tiny_trials import tiny_config
+
+pytestmark = pytest.mark.slow
+
+
+def train(root, folder, *, workers, on_epoch_end=None):
+    config = tiny_config(root, trial__workers=workers, loss__proxy_ratio=0.9)
+    with gather_local_team(config, folder) as team:
+        data = open_development(config.data)
+        return train_in_folder(config, data, folder, on_epoch_end=on_epoch_end, team=team)
+
+
+def test_two_workers_train_as_one_and_go_on_with_the_same_bits_after_a_kill(tiny_root, tmp_path):
+    alone, whole, broken = (tmp_path / name for name in ("alone", "whole", "broken"))
+    train(tiny_root, alone, workers=1)
+    assert train(tiny_root, whole, workers=2).outcome == "finished"
+    for one, two in zip(read_epochs(alone), read_epochs(whole), strict=True):
+        assert two["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3)
+
+    def kill_the_other(report, checkpoint):
+        (other,) = multiprocessing.active_children()
+        os.kill(other.pid, signal.SIGKILL)
+
+    with pytest.raises(TeamBroken, match="a worker of the trial is gone"):
+        train(tiny_root, broken, workers=2, on_epoch_end=kill_the_other)
+    assert [epoch["epoch"] for epoch in read_epochs(broken)] == [1]
+    assert not multiprocessing.active_children()
+    assert train(tiny_root, broken, workers=2).outcome == "finished"
+    assert_same_checkpoints(
+        *(checkpoint_path(folder / "checkpoints", 3) for folder in (whole, broken))
+    )
+    assert [e["train_loss"] for e in read_epochs(broken)] == [
+        e["train_loss"] for e in read_epochs(whole)
+    ]
+    assert not multiprocessing.active_children()

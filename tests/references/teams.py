@@ -1,0 +1,122 @@
+"""Teams of processes that take the same steps as one process, for tests of data parallelism."""
+
+import multiprocessing
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from dml_core.config.losses import ExpandableLossBase, LossConfig, ProxyLossBase
+from dml_core.data.prepared import open_development
+from dml_core.losses.registry import LOSSES
+from dml_core.training.determinism import limited_threads
+from dml_core.training.epoch import compute_gradients, training_batches
+from dml_core.training.rendezvous import LOOPBACK, join_team, open_store, visit_store
+from dml_core.training.state import TrialState, build_state
+from dml_core.training.team import Team
+from tests.references.tiny_trials import tiny_config
+
+LABELS = ["rotation", "scale"]
+KINDS = [get_args(tagged)[0] for tagged in get_args(get_args(LossConfig)[0])]
+DENSE = {
+    "sampler__name": "dense",
+    "sampler__anchors_per_batch": 2,
+    "sampler__nearest": 2,
+    "loss__anchors": "heads",
+}
+
+
+def named(base: type) -> list[str]:
+    """Returns the losses whose knobs are of a kind."""
+    return [kind.model_fields["name"].default for kind in KINDS if issubclass(kind, base)]
+
+
+# A batch of 16: two workers have 8 each; three have 6, 5 and 5.
+VARIANTS: dict[str, dict[str, Any]] = {
+    **{name: {"loss__name": name} for name in LOSSES},
+    **{
+        f"{name} with a proxy ratio": {"loss__name": name, "loss__proxy_ratio": 0.9}
+        for name in named(ProxyLossBase)
+    },
+    **{
+        f"{name} with expansion": {"loss__name": name, "loss__expansion__points": 2}
+        for name in named(ExpandableLossBase)
+    },
+    "triplet, all": {"loss__name": "triplet", "loss__mining": "all"},
+    "triplet, hard": {"loss__name": "triplet", "loss__mining": "hard"},
+    "log_ratio, heads": {"loss__name": "log_ratio", **DENSE},
+    "dense_triplet, heads": {"loss__name": "dense_triplet", **DENSE},
+    "of pytorch-metric-learning": {"loss__name": "pml:NormalizedSoftmaxLoss"},
+    "flipped at random": {"augmentation__flip": "image"},
+    "frozen batch norm": {"training__freeze_batch_norm": True},
+    "cached activations": {"trunk__train": "from:stage2", "trunk__cache_views": 2},
+}
+
+Step = dict[str, Tensor]
+"""The loss, every parameter's gradient, and the running statistics after a step; twice, since the
+same step is taken in double and in single precision."""
+
+
+def take_first_steps(root: Path, team: Team | None = None) -> dict[str, Step]:
+    """Returns the first step of a trial with each loss, without the optimiser's update."""
+    with limited_threads(1):
+        return {name: _take_step(root, knobs, team) for name, knobs in VARIANTS.items()}
+
+
+def _take_step(root: Path, knobs: dict[str, Any], team: Team | None) -> Step:
+    workers = team.size if team else 1
+    config = tiny_config(root, data__continuous_labels=LABELS, trial__workers=workers, **knobs)
+    state = build_state(config, open_development(config.data), team=team)
+    state.model.set_training(True, freeze_batch_norm=config.training.freeze_batch_norm)
+    batch, inputs = next(training_batches(state))
+    found: Step = {}
+    # Single last: its rounding stays in the running statistics.
+    for precision, dtype in (("double", torch.float64), ("single", torch.float32)):
+        state.model.to(dtype)
+        state.loss.to(dtype)
+        loss = compute_gradients(state, step=0, batch=batch, inputs=inputs)
+        found |= {f"{precision}: {name}": value for name, value in _look_at(state, loss).items()}
+    return found
+
+
+def _look_at(state: TrialState, loss: Tensor) -> Step:
+    found = {"loss": loss.clone()}
+    for module in (state.model, state.loss):
+        for name, parameter in module.named_parameters():
+            if parameter.grad is not None:
+                found[f"gradient of {name}"] = parameter.grad.to_dense().clone()
+    return found | {name: buffer.clone() for name, buffer in state.model.named_buffers()}
+
+
+def take_first_steps_together(root: Path, folder: Path, *, size: int) -> list[dict[str, Step]]:
+    """Returns what each of so many processes has after the first steps."""
+    spawn = multiprocessing.get_context("spawn")
+    store = open_store()
+    files = [folder / f"{rank}-of-{size}.pt" for rank in range(size)]
+    members = [
+        spawn.Process(target=_work, args=(rank, size, store.port, root, file), daemon=True)
+        for rank, file in enumerate(files)
+    ]
+    for member in members:
+        member.start()
+    for member in members:
+        member.join(timeout=600)
+    ended = [member.exitcode for member in members]
+    for member in members:
+        member.kill()
+    assert ended == [0] * size
+    return [torch.load(file) for file in files]
+
+
+def _work(rank: int, size: int, port: int, root: Path, file: Path) -> None:
+    team = join_team(
+        visit_store(LOOPBACK, port),
+        rank=rank,
+        size=size,
+        address=LOOPBACK,
+        device=torch.device("cpu"),
+    )
+    torch.save(take_first_steps(root, team), file)
+    team.meet("done")
+    team.close()

@@ -1,0 +1,52 @@
+"""A study's trial over two workers of a real Ray cluster, one of which is killed."""
+
+import psutil
+import pytest
+
+from dml_core.data.prepared import open_development
+from dml_core.training.in_folder import read_epochs, train_in_folder
+from tasks.adapters.ray_sweep import run_sweep
+from tests.references.tiny_studies import tiny_pipeline, tiny_study
+from tests.references.tiny_trials import prepare_tiny, tiny_config
+
+pytestmark = pytest.mark.integration
+
+ONE_TRIAL = """
+question: Does it train?
+arms: {only: {model.embedding_dim: 8}}
+seeds: [0]
+"""
+
+
+def members():
+    """Processes of this cluster that are members of a team, and not its leader."""
+    family = psutil.Process().children(recursive=True)
+    return [process for process in family if "ray::Member" in " ".join(process.cmdline())]
+
+
+def test_a_trial_over_two_workers_trains_as_over_one_and_survives_a_kill(tmp_path):
+    prepare_tiny(tmp_path / "prepared")
+    config = tiny_config(tmp_path / "prepared", training__epochs=4)
+    train_in_folder(config, open_development(config.data), tmp_path / "alone")
+    killed = []
+
+    def kill_once(spec, epoch):
+        if not killed and epoch["epoch"] == 2:
+            (member,) = members()
+            member.kill()
+            killed.append(member.pid)
+
+    study = tiny_study(
+        tmp_path / "prepared", tmp_path, ONE_TRIAL, training__epochs=4, trial__workers=2
+    )
+    folder = tmp_path / "results" / ".sweeps" / "tiny"
+    result = run_sweep(study, tiny_pipeline(), folder=folder, on_epoch=kill_once)
+    (record,) = result.repeat_records
+    assert (record.status, record.resumed, len(killed)) == ("finished", 1, 1)
+    losses = [
+        [epoch["train_loss"] for epoch in read_epochs(each)]
+        for each in (tmp_path / "alone", folder / record.folder)
+    ]
+    assert len(losses[0]) == 4
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    assert members() == []
