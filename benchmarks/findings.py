@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from benchmarks.loss_table import render_losses
 from dml_core.studies.scores_file import read_scores
 from tasks.context import StudyRequest, load_context
 from tasks.report_page.facts import collect_facts
@@ -21,6 +22,8 @@ from tasks.stage_seconds import read_stage_seconds
 
 FOLDER = Path("docs") / "findings"
 PAGE = Path("docs") / "findings.md"
+README = Path("README.md")
+LOSSES = re.compile(r"<!-- losses -->\n.*?<!-- end -->", re.DOTALL)
 SECTION = re.compile(r"<!-- run: (\S+) -->\n.*?<!-- end -->", re.DOTALL)
 OVERVIEW = re.compile(r"<!-- overview -->\n.*?<!-- end -->", re.DOTALL)
 VERDICTS = ("supported", "contradicted", "cannot tell")
@@ -32,6 +35,7 @@ def main() -> None:
     for name in sys.argv[1:]:
         collect(name)
     PAGE.write_text(render_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    README.write_text(render_readme(README.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def collect(name: str) -> None:
@@ -60,6 +64,11 @@ def render_page(text: str) -> str:
     """Returns the page with the overview and every section made from the files of the runs."""
     text = OVERVIEW.sub(lambda _: render_overview(SECTION.findall(text)), text)
     return SECTION.sub(lambda found: render_section(FOLDER / found.group(1)), text)
+
+
+def render_readme(text: str) -> str:
+    """Returns the README with the table of losses made from the files of their runs."""
+    return LOSSES.sub(lambda _: f"<!-- losses -->\n{render_losses(FOLDER)}\n<!-- end -->", text)
 
 
 def render_overview(names: list[str]) -> str:
@@ -96,7 +105,7 @@ def render_section(folder: Path) -> str:
         f"<!-- run: {folder.name} -->",
         f"**{answer['question']}**",
         "",
-        f"`{run['command']}`, commit {run['commit']}, data {run['data hash'][:12]}, "
+        f"`{run['command']}`, commit {run['commit'][:12]}, data {run['data hash'][:12]}, "
         f"{run['training']}; {run['wall clock']}. Numbers: [answer]({here}/answer.json), "
         f"[scores]({here}/scores.json), {_link_numbers(folder, here)}.",
         "",

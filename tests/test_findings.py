@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from benchmarks.findings import FOLDER, PAGE, SECTION, render_page
+from benchmarks.findings import FOLDER, PAGE, README, SECTION, render_page, render_readme
 
 ROOT = Path(__file__).parents[1]
 ON_CARS = {"loss_comparison", "batch_size", "embedding_dim", "precision", "expansion"}
@@ -14,6 +14,9 @@ def test_every_number_of_a_run_is_that_of_its_files(monkeypatch):
     monkeypatch.chdir(ROOT)
     text = PAGE.read_text(encoding="utf-8")
     assert render_page(text) == text
+    readme = README.read_text(encoding="utf-8")
+    assert "<!-- losses -->" in readme
+    assert render_readme(readme) == readme
 
 
 def test_every_study_has_a_run_and_five_have_one_on_photographs():
@@ -32,6 +35,6 @@ def test_every_link_leads_to_a_file():
 def test_a_run_tells_where_it_comes_from():
     for path in sorted((ROOT / FOLDER).glob("*/run.json")):
         run = json.loads(path.read_text(encoding="utf-8"))
-        assert re.fullmatch(r"[0-9a-f]{12}", run["commit"]), path
+        assert re.match(r"[0-9a-f]{12}\b", run["commit"]), path
         assert run["command"].startswith("dml run "), path
         assert run["seconds"] > 0, path

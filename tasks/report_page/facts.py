@@ -13,6 +13,8 @@ from dml_core.studies.trial_table import read_trials
 from tasks.context import StudyContext, StudyRequest
 from tasks.stage_seconds import read_stage_seconds
 
+_WRITTEN_BY_RUNS = ("dvc.lock", "studies/tracked.json")
+"""What a run changes itself, and no number comes from."""
 PACKAGES = {"torch": "torch", "faiss": "faiss-cpu", "dml": "dml"}
 
 
@@ -59,7 +61,9 @@ def describe_commit(project: Path) -> str:
     commit = _ask_git(project, "rev-parse", "--short=12", "HEAD")
     if not commit:
         return ""
-    is_changed = bool(_ask_git(project, "status", "--porcelain", "--untracked-files=no"))
+    others = [f":(exclude){name}" for name in _WRITTEN_BY_RUNS]
+    status = ("status", "--porcelain", "--untracked-files=no", "--", ".", *others)
+    is_changed = bool(_ask_git(project, *status))
     return f"{commit} with changes that are not committed" if is_changed else commit
 
 
