@@ -8,7 +8,7 @@ from datetime import timedelta
 import psutil
 import torch
 from torch import distributed
-from torch.distributed import Store, TCPStore
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from dml_core.training.team import Team, _ignore
 
@@ -66,7 +66,7 @@ def join_team(
         torch.cuda.set_device(device)
     distributed.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
-        store=distributed.PrefixStore("group", store),
+        store=PrefixStore("group", store),
         rank=rank,
         world_size=size,
         timeout=_LONGEST_STEP,

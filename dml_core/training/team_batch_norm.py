@@ -41,7 +41,7 @@ class TeamBatchNorm(TorchFunctionMode):
 class Statistics(NamedTuple):
     """Of the whole batch, for each channel."""
 
-    count: Tensor
+    num_values: Tensor
     """(C,) values of a channel."""
     mean: Tensor
     """(C,)."""
@@ -78,11 +78,11 @@ def batch_norm_of_team(
     found = _measure(team, exact.detach())
     with torch.no_grad():
         if running_mean is not None and running_var is not None:
-            unbiased = found.variance * (found.count / (found.count - 1).clamp(min=1))
+            unbiased = found.variance * (found.num_values / (found.num_values - 1).clamp(min=1))
             running_mean.lerp_(found.mean.to(running_mean.dtype), momentum)
             running_var.lerp_(unbiased.to(running_var.dtype), momentum)
     inverse = (found.variance + eps).rsqrt()
-    normal: Tensor = _Normalize.apply(exact, found.mean, inverse, found.count, team)
+    normal: Tensor = _Normalize.apply(exact, found.mean, inverse, found.num_values, team)
     shape = _shape(values)
     if weight is not None:
         normal = normal * weight.view(shape)

@@ -95,5 +95,6 @@ def _in_one_piece(tensors: list[Tensor], send: Callable[[Tensor], None]) -> None
         return
     flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
     send(flat)
-    for tensor, values in zip(tensors, flat.split([t.numel() for t in tensors]), strict=True):
+    parts = torch.split(flat, [tensor.numel() for tensor in tensors])
+    for tensor, values in zip(tensors, parts, strict=True):
         tensor.copy_(values.view(tensor.shape))
