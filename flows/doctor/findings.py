@@ -1,14 +1,14 @@
 """What a check says: how something is, and what to do about it."""
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from tasks.redaction import HIDDEN, redact
+
 State = Literal["ok", "warning", "broken"]
 
-_SECRET_NAME = re.compile(r"PASSWORD|SECRET|TOKEN$|ACCESS_KEY|API_KEY|AUTH_STRING|CREDENTIAL")
 _SHORTEST_SECRET = 4
 """Shorter values, such as 1 or on, would be struck out of every sentence."""
 
@@ -48,14 +48,13 @@ def broken(subject: str, message: str, remedy: str) -> Finding:
 
 
 def hide_secrets(text: str, *, environment: Mapping[str, str] = os.environ) -> str:
-    """Returns a text without users and passwords in addresses, and without secrets of the
-    environment, wherever a library's message may have taken them from."""
-    hidden = re.sub(r"(\w://)[^/\s@]+@", r"\1***@", text)
-    secrets = [value for name, value in environment.items() if _SECRET_NAME.search(name)]
-    parts = {part for value in secrets for part in (value, *value.split(":"))}
-    for part in sorted(parts, key=len, reverse=True):
-        if len(part) >= _SHORTEST_SECRET:
-            hidden = hidden.replace(part, "***")
+    """Returns a text without secrets, wherever a library's message may have taken them from."""
+    hidden = redact(text, environment)
+    # Of user:password the password alone is a secret too.
+    for name, value in environment.items():
+        password = value.partition(":")[2]
+        if name.endswith("AUTH_STRING") and len(password) >= _SHORTEST_SECRET:
+            hidden = hidden.replace(password, HIDDEN)
     return hidden
 
 

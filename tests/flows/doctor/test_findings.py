@@ -30,8 +30,13 @@ def test_a_password_in_an_address_is_struck_out():
 )
 def test_a_secret_of_the_environment_is_struck_out_wherever_it_turns_up(name):
     environment = {name: "ann:hunter2", "HOME": "/home/ann"}
-    text = hide_secrets("refused: ann:hunter2, also hunter2 alone", environment=environment)
-    assert "hunter2" not in text
+    text = hide_secrets("refused: ann:hunter2 at /home/ann", environment=environment)
+    assert text == "refused: *** at /home/ann"
+
+
+def test_the_password_of_user_and_password_is_a_secret_alone_too():
+    environment = {"PREFECT_API_AUTH_STRING": "ann:hunter2"}
+    assert hide_secrets("hunter2 is wrong", environment=environment) == "*** is wrong"
 
 
 def test_short_values_and_paths_of_tokens_stay():
