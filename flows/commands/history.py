@@ -7,7 +7,7 @@ from rich.table import Table
 
 from dml_core.history.record import Result, history_file, read_history
 from dml_core.studies.metric_units import unit_of
-from flows.commands.terminal import console, say
+from flows.commands.terminal import print_table, say
 from flows.harmless_text import make_harmless
 from tasks.context import StudyRequest, load_context
 from tasks.report_page.history_figure import champion_interval, draw_history
@@ -24,7 +24,7 @@ def run_history(study: str, params: Path, *, profile: str | None, as_json: bool)
     if not results:
         say(f"{name} has no history yet. Its first result makes it: dml run {study}")
         return
-    console.print(_make_table(results))
+    print_table(_make_table(results))
     # Not in the report's own folder, which DVC tracks: a drawing more would make it stale.
     target = Path(sweep.reports_root) / ".history" / name
     drawn = draw_history(results, target, title=context.study.definition.question)

@@ -17,6 +17,8 @@ from rich.table import Table
 from flows.harmless_text import make_harmless
 
 console = Console()
+WIDTH_OF_A_PIPE = 1000
+"""Characters; rich takes 80 otherwise and breaks words."""
 
 
 def say(text: str) -> None:
@@ -48,4 +50,10 @@ def print_scores(title: str, scores: Mapping[str, float]) -> None:
     for name, value in scores.items():
         is_count = name.startswith("num_")
         table.add_row(name, f"{value:.0f}" if is_count else f"{value:.4f}")
-    console.print(table)
+    print_table(table)
+
+
+def print_table(table: Table) -> None:
+    """Prints a table as wide as the terminal; in a pipe as wide as its words, for programs."""
+    width = None if console.is_terminal else WIDTH_OF_A_PIPE
+    console.print(table, width=width, crop=console.is_terminal)

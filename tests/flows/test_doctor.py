@@ -28,7 +28,7 @@ question: Does it fit the disk?
 arms: {large: {model.embedding_dim: 65535}, larger: {model.embedding_dim: 65536}}
 fixed: {model.width: 32}
 nuisance: {optimizer.learning_rate: {log_uniform: [0.001, 0.01]}}
-trials_per_arm: 100000
+trials_per_arm: 9000
 seeds: [0]
 """
 

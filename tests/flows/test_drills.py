@@ -44,12 +44,10 @@ def undisturbed(project, tmp_path_factory):
 
 
 @pytest.fixture
-def sweep(project, undisturbed, tmp_path):
+def sweep(project, tmp_path):
     """The sweep in a new copy of the project, not started yet."""
     folder = tmp_path / "project"
     shutil.copytree(project, folder)
-    # Prefect's database is made at the first run, which takes its time.
-    shutil.copytree(undisturbed / ".dml", folder / ".dml")
     sweep = DrilledSweep(folder)
     yield sweep
     sweep.close()

@@ -15,4 +15,4 @@ def test_a_second_sweep_of_a_study_leaves_the_record_of_the_first_alone(monkeypa
     with hold_folder(working_folder), pytest.raises(SweepIsRunning, match="is in use by process"):
         sweep_study.fn(StudyRequest(study="tiny"), "none")
     assert not (tmp_path / "mlflow.db").exists()
-    assert [path.name for path in working_folder.iterdir()] == ["lock.json"]
+    assert sorted(path.name for path in working_folder.iterdir()) == ["lock.json", "logs"]

@@ -14,8 +14,16 @@ def request(**values):
     return DoctorRequest(study=StudyRequest(study="main"), **{"timeout_seconds": 60, **values})
 
 
-def children():
-    return [process for process in psutil.Process().children() if process.status() != "zombie"]
+@pytest.fixture
+def new_children():
+    """Tells which processes of this one were started in the test and live."""
+    before = set(psutil.Process().children())
+
+    def list_new():
+        now = [each for each in psutil.Process().children() if each.status() != "zombie"]
+        return [each for each in now if each not in before]
+
+    return list_new
 
 
 @pytest.fixture
@@ -25,15 +33,17 @@ def silent_server():
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/api"
 
 
-def test_a_server_that_never_answers_does_not_hold_the_probe(silent_server):
+def test_a_server_that_never_answers_does_not_hold_the_probe(silent_server, new_children):
     asked = request(prefect_url=silent_server, prefect_source="test", timeout_seconds=3)
     (finding,) = run_probes([Probe("prefect", "start it again")], asked)
     assert finding.state == "broken"
     assert finding.remedy
-    assert children() == []
+    assert new_children() == []
 
 
-def test_a_probe_that_hangs_is_ended_with_all_that_it_started(tmp_path, monkeypatch):
+def test_a_probe_that_hangs_is_ended_with_all_that_it_started(
+    tmp_path, monkeypatch, new_children
+):
     # A package of the same name, earlier on the path, stands for a library that hangs.
     (tmp_path / "sitecustomize.py").write_text(
         "import os, subprocess, sys, time\n"
@@ -47,7 +57,7 @@ def test_a_probe_that_hangs_is_ended_with_all_that_it_started(tmp_path, monkeypa
     assert (finding.subject, finding.state) == ("dvc", "broken")
     assert finding.message.startswith("no answer within")
     assert finding.remedy == "look at it by hand"
-    assert children() == []
+    assert new_children() == []
     left = [p for p in psutil.process_iter(["cmdline"]) if p.pid not in before]
     assert [p for p in left if p.info["cmdline"] == ["sleep", "600"]] == []
 
