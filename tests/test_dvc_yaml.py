@@ -66,11 +66,12 @@ ENTRIES = {
         {f"tasks/adapters/{name}.py" for name in ("dvc_fetch", "dvc_remote", "dvc_session")}
         | {f"tasks/{name}.py" for name in ("node_data", "sweep_lock", "sweep_progress", "watchdog")}
         | {f"tasks/adapters/ray_{name}.py" for name in ("cluster", "security", "warm")}
-        | {f"tasks/{name}.py" for name in ("guardian", "redaction", "run_log", "trial_log")},
+        | {f"tasks/{name}.py" for name in ("guardian", "redaction", "run_log", "trial_log")}
+        | {"dml_core/freed_memory.py"},
     ),
     "evaluate": (
         "tasks.evaluating",
-        {"dml_core/config", "tasks/context.py", "tasks/retrying.py"},
+        {"dml_core/config", "dml_core/freed_memory.py", "tasks/context.py", "tasks/retrying.py"},
     ),
     # What the report imports of these comes with the reading of scores.json.
     "report": (
@@ -78,7 +79,7 @@ ENTRIES = {
         {f"dml_core/{name}" for name in ("config", "data", "evaluation", "losses", "models")}
         | {"dml_core/samplers"}
         | {"dml_core/seeding.py", "dml_core/training", "tasks/context.py", "tasks/retrying.py"}
-        | {"tasks/stage_seconds.py"},
+        | {"dml_core/freed_memory.py", "tasks/stage_seconds.py"},
     ),
 }
 

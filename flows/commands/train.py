@@ -7,6 +7,7 @@ from pathlib import Path
 from dml_core.config import TrialConfig, load_trial_config
 from dml_core.config.loading import to_flat_dict
 from dml_core.data.prepared import open_development
+from dml_core.freed_memory import keep_freed_memory
 from dml_core.training.checkpoint import Checkpoint, checkpoint_path
 from dml_core.training.in_folder import read_epochs, train_in_folder
 from dml_core.training.local_team import gather_local_team
@@ -16,6 +17,7 @@ from flows.commands.terminal import say
 
 def run_train(params: Path, assignments: list[str], *, output: Path | None) -> None:
     """Trains, prints a line for each epoch, and ends with the validation score."""
+    keep_freed_memory()
     config = load_trial_config(params, assignments)
     data = open_development(config.data)
     folder = output or default_folder(config)
