@@ -6,6 +6,7 @@ from prefect import task
 
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.sources.registry import list_images
+from tasks.data_restoring import restore_before_preparing
 from tasks.retrying import is_momentary
 
 
@@ -16,6 +17,7 @@ def prepare_data(config: Any) -> dict[str, Any]:
 
     A retry helps against a network disk that was away for a moment, not against bad data.
     """
+    restore_before_preparing(config)
     info = prepare_dataset(list_images(config), config)
     return {
         "dataset": config.folder_name,

@@ -5,6 +5,7 @@ from statistics import fmean
 
 from prefect import task
 
+from dml_core.data.dataset_writing import DEVELOPMENT, TEST
 from dml_core.data.parallel_map import count_cores
 from dml_core.data.prepared import open_test
 from dml_core.evaluation.of_checkpoint import embed_with_checkpoint
@@ -20,10 +21,12 @@ from dml_core.measures.of_study import measure_study
 from dml_core.measures.winner_folders import WinnerFolder, list_winners
 from dml_core.studies.epoch_scores import selected_score
 from dml_core.studies.scores_file import StudyScores, collect_scores, write_scores
-from dml_core.training.checkpoint import load_checkpoint
+from dml_core.training.checkpoint import DamagedCheckpoint, load_checkpoint
 from dml_core.training.in_folder import read_epochs
 from tasks.context import StudyContext, StudyRequest, load_context
+from tasks.data_restoring import ensure_whole
 from tasks.retrying import is_momentary
+from tasks.winner_restoring import check_all_are_there, restore_winners
 
 GRID_FILE = "retrieval.png"
 MAP_FILE = "embedding_map.csv"
@@ -46,6 +49,18 @@ def evaluate_study(request: StudyRequest) -> Path:
             f"{winners} does not exist: study {request.study} has no winners yet. "
             f"Run: dml run {request.study}"
         )
+    for data in context.datasets:
+        ensure_whole(data, (DEVELOPMENT, TEST))
+    try:
+        return _evaluate(context, winners)
+    except DamagedCheckpoint:
+        # Looked for only now: whole checkpoints need not be read once more for it.
+        restore_winners(context)
+        return _evaluate(context, winners)
+
+
+def _evaluate(context: StudyContext, winners: Path) -> Path:
+    check_all_are_there(context.sweep_folder)
     results = evaluate_winners(winners, workers=_count_workers(list_winners(winners)))
     scores = collect_scores(context.study.name, context.study.digest, results)
     _show_model(best_winner(context, scores), context.evaluate_folder)

@@ -9,12 +9,14 @@ from dml_core.config import TrialConfig
 from dml_core.config.pipeline import DataAccessConfig
 from dml_core.data.prepared import DevelopmentData, open_development
 from dml_core.data.prepared_info import load_info
+from tasks.data_damage import Identity, find_damage, identify_files
+from tasks.data_restoring import ensure_whole
 
 DataSource = dict[str, Any]
 """Where a node can fetch a dataset and keep it, as plain values; empty where all nodes share it."""
 
 _MAX_OPEN = 4
-_opened: dict[tuple[str, str], DevelopmentData] = {}
+_opened: dict[tuple[str, str, Identity], DevelopmentData] = {}
 
 
 def describe_data(config: TrialConfig) -> str:
@@ -67,7 +69,12 @@ def provide_data(config: TrialConfig, source: DataSource, *, expected: str) -> T
     Raises:
         ValueError: when dvc.lock names other data than the driver has.
     """
-    if not source or (expected and describe_data(config) == expected):
+    if not source:
+        ensure_whole(config.data)
+        return config
+    # Damaged data of this node's own are not mended, since the remote has whole ones.
+    is_whole = not find_damage(config.data.prepared_path)
+    if is_whole and expected and describe_data(config) == expected:
         return config
     from tasks.adapters.dvc_fetch import PreparedSource, fetch_prepared
     from tasks.adapters.dvc_remote import Remote
@@ -98,7 +105,8 @@ def open_once(config: TrialConfig, *, expected: str) -> DevelopmentData:
             f"started with, {expected}. Got {found}. Prepare the same data on every node, or "
             "share the folder."
         )
-    key = found, config.data.model_dump_json()
+    # What was restored or prepared anew has to be mapped anew.
+    key = found, config.data.model_dump_json(), identify_files(config.data)
     if key not in _opened:
         while len(_opened) >= _MAX_OPEN:
             del _opened[next(iter(_opened))]

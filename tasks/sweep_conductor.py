@@ -15,6 +15,7 @@ from dml_core.studies.rungs import SuccessiveHalving
 from dml_core.studies.trial_pool import TrialPool
 from dml_core.studies.trial_spec import TrialRecord, TrialSpec
 from dml_core.training.in_folder import read_epochs
+from tasks.final_checkpoint import is_final_whole
 from tasks.sweep_progress import ProgressTracker, SweepProgress
 from tasks.trial_sources import SearchThenRepeats
 
@@ -106,7 +107,7 @@ class Conductor:
             return waiting
         while not self.must_stop and (spec := self._source.next()) is not None:
             self._tracker.stage = spec.stage
-            record = self._ledger.find(spec) or self._take_over(spec)
+            record = self._find(spec) or self._take_over(spec)
             if record is None:
                 self._ledger.open(spec)
                 return spec
@@ -140,6 +141,18 @@ class Conductor:
         record = self._ledger.find(spec)
         if record is not None and spec.trial_id not in self.records:
             self._finish(record)
+
+    def _find(self, spec: TrialSpec) -> TrialRecord | None:
+        """Returns the record of a trial that ended and can be used."""
+        record = self._ledger.find(spec)
+        if record is None or spec.stage != "repeat" or record.status != "finished":
+            return record
+        folder = self._ledger.trial_folder(spec)
+        if is_final_whole(folder, epochs=record.epochs):
+            return record
+        # Its last checkpoint is what is judged on the test classes; it goes on from the one before.
+        (folder / "result.json").unlink()
+        return None
 
     def _take_over(self, spec: TrialSpec) -> TrialRecord | None:
         """Returns the record of a trial that was trained already under another name."""

@@ -13,7 +13,12 @@ from dml_core.studies.resolved import ResolvedStudy
 from dml_core.studies.trial_spec import TrialRecord
 from dml_core.studies.trial_table import write_trials
 from dml_core.studies.winners import Winner
-from dml_core.training.checkpoint import load_newest_checkpoint, save_checkpoint
+from dml_core.training.checkpoint import (
+    DamagedCheckpoint,
+    checkpoint_path,
+    load_checkpoint,
+    save_checkpoint,
+)
 
 
 @dataclass(frozen=True)
@@ -75,12 +80,14 @@ def _copy_winner(record: TrialRecord, working_folder: Path, winners: Path) -> No
     source, spec = working_folder / record.folder, record.spec
     target = winners / f"{spec.arm}-seed{spec.config.seed}"
     target.mkdir()
-    checkpoint, _ = load_newest_checkpoint(source / "checkpoints")
-    if checkpoint is None:
+    try:
+        # No earlier one will do: the winner's scores are those of the last.
+        checkpoint = load_checkpoint(checkpoint_path(source / "checkpoints", record.epochs))
+    except (DamagedCheckpoint, FileNotFoundError) as error:
         raise ValueError(
-            f"trial {spec.trial_id} finished, but {source / 'checkpoints'} holds no whole "
-            "checkpoint. Remove that trial's folder and run the sweep again."
-        )
+            f"trial {spec.trial_id} finished, but its last checkpoint was lost: {error} Run the "
+            "same command again, which trains its last epochs again from the checkpoint before."
+        ) from error
     # A node may have read its data elsewhere; the winner speaks of the study's own paths.
     save_checkpoint(replace(checkpoint, config=spec.config), target / "checkpoint.pt")
     shutil.copyfile(source / "epochs.jsonl", target / "epochs.jsonl")

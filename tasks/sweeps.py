@@ -5,6 +5,7 @@ from pathlib import Path
 from prefect import task
 
 from tasks.context import StudyRequest, load_context
+from tasks.data_restoring import ensure_whole
 from tasks.retrying import is_momentary
 from tasks.run_log import logged_run
 from tasks.trial_log import TrialLog, in_turn
@@ -25,6 +26,8 @@ def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
     from tasks.live_table import show_progress
 
     context = load_context(request)
+    for data in context.datasets:
+        ensure_whole(data)
     context.working_folder.mkdir(parents=True, exist_ok=True)
     recorder = SweepRecorder(context.project.pipeline.mlflow, folder=context.working_folder)
     try:

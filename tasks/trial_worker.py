@@ -15,10 +15,11 @@ from dml_core.data.prepared import DevelopmentData
 from dml_core.freed_memory import keep_freed_memory
 from dml_core.studies.ledger import note_start, write_end
 from dml_core.studies.plain_specs import spec_from_plain
-from dml_core.training.checkpoint import Checkpoint
+from dml_core.training.checkpoint import Checkpoint, checkpoint_path
 from dml_core.training.in_folder import follow_in_folder, read_epochs, train_in_folder
 from dml_core.training.report import EpochReport
 from dml_core.training.team import Team, TeamBroken
+from tasks.data_damage import identify_files
 from tasks.node_data import DataSource, open_once, provide_data
 from tasks.watchdog import Watchdog
 
@@ -120,6 +121,10 @@ def _enter_working_folder(order: TrialOrder) -> None:
         os.chdir(order.working_folder)
 
 
+class DataChanged(Exception):
+    """The files that a trial reads were changed while it read them."""
+
+
 def _open_data(order: TrialOrder, config: TrialConfig) -> tuple[TrialConfig, DevelopmentData]:
     config = provide_data(config, order.data_source, expected=order.data_version)
     return config, open_once(config, expected=order.data_version)
@@ -133,25 +138,58 @@ def _train(
     watchdog: Watchdog,
     gather_team: GatherTeam,
 ) -> None:
-    config, data = _open_data(order, config)
     if earlier := read_epochs(folder):
         with watchdog.paused():
             report(earlier[-1])
 
-    def on_epoch_end(epoch: EpochReport, _: Checkpoint) -> None:
+    def tell(epoch: EpochReport) -> None:
         # The driver may keep a trial waiting for as long as it likes.
         with watchdog.paused():
             report(asdict(epoch))
 
-    with gather_team(order, config) as team:
-        train_in_folder(
-            config,
-            data,
-            folder,
-            on_epoch_end=on_epoch_end,
-            on_message=LOGGER.warning,
-            team=team,
+    while not _train_on_same_data(order, config, folder, tell, gather_team):
+        LOGGER.warning(
+            "%s: its data were changed while it read them; the epoch is trained again", folder.name
         )
+
+
+def _train_on_same_data(
+    order: TrialOrder,
+    config: TrialConfig,
+    folder: Path,
+    tell: Callable[[EpochReport], None],
+    gather_team: GatherTeam,
+) -> bool:
+    """Trains to the end; returns False when the data changed on the way, which cost an epoch."""
+    config, data = _open_data(order, config)
+    opened = identify_files(config.data)
+
+    def on_epoch_end(epoch: EpochReport, _: Checkpoint) -> None:
+        # Looks at the files' times only: this is done after every epoch.
+        if identify_files(config.data) != opened:
+            raise DataChanged
+        tell(epoch)
+
+    try:
+        with gather_team(order, config) as team:
+            train_in_folder(
+                config,
+                data,
+                folder,
+                on_epoch_end=on_epoch_end,
+                on_message=LOGGER.warning,
+                team=team,
+            )
+    except DataChanged:
+        _forget_last_epoch(folder)
+        return False
+    return True
+
+
+def _forget_last_epoch(folder: Path) -> None:
+    if epochs := read_epochs(folder):
+        last = int(epochs[-1]["epoch"])
+        checkpoint_path(folder / "checkpoints", last).unlink(missing_ok=True)
 
 
 def _summarize(error: Exception) -> str:

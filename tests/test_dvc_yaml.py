@@ -57,13 +57,20 @@ def test_every_code_dependency_exists():
     assert [name for name in names if "$" not in name and not (ROOT / name).exists()] == []
 
 
+# What finds damaged files and puts good copies of the same bytes in their place.
+RESTORING = {f"tasks/{name}.py" for name in ("data_damage", "data_restoring", "folder_restoring")}
+RESTORING |= {f"tasks/adapters/dvc_{name}.py" for name in ("copies", "remote", "session")}
 # For each stage the module that does its work, and what that imports without its numbers
 # depending on it: reading of parameters, messages, the way to a cluster or to the data.
 ENTRIES = {
-    "prepare": ("tasks.datasets", {"dml_core/config", "tasks/datasets.py", "tasks/retrying.py"}),
+    "prepare": (
+        "tasks.datasets",
+        {"dml_core/config", "tasks/datasets.py", "tasks/retrying.py"} | RESTORING,
+    ),
     "sweep": (
         "tasks.adapters.ray_sweep",
-        {f"tasks/adapters/{name}.py" for name in ("dvc_fetch", "dvc_remote", "dvc_session")}
+        {"tasks/adapters/dvc_fetch.py", "tasks/final_checkpoint.py"}
+        | RESTORING
         | {f"tasks/{name}.py" for name in ("node_data", "sweep_lock", "sweep_progress", "watchdog")}
         | {f"tasks/adapters/ray_{name}.py" for name in ("cluster", "security", "warm")}
         | {f"tasks/{name}.py" for name in ("guardian", "redaction", "run_log", "trial_log")}
@@ -71,7 +78,9 @@ ENTRIES = {
     ),
     "evaluate": (
         "tasks.evaluating",
-        {"dml_core/config", "dml_core/freed_memory.py", "tasks/context.py", "tasks/retrying.py"},
+        {"dml_core/config", "tasks/context.py", "tasks/retrying.py", "tasks/winner_restoring.py"}
+        | {"dml_core/freed_memory.py"}
+        | RESTORING,
     ),
     # What the report imports of these comes with the reading of scores.json.
     "report": (

@@ -7,11 +7,13 @@ from dml_core.config import load_trial_config
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.sources.registry import list_images
 from flows.commands.terminal import progress_bar, say
+from tasks.data_restoring import restore_before_preparing
 
 
 def run_prepare(params: Path, assignments: list[str], *, workers: int) -> None:
     """Prepares the dataset that the parameters choose; says what was made and what was refused."""
     config = load_trial_config(params, assignments).data
+    restore_before_preparing(config)
     started = time.perf_counter()
     with progress_bar(f"preparing {config.folder_name}") as bar:
         listing = list_images(config)

@@ -13,12 +13,14 @@ from dml_core.training.in_folder import read_epochs, train_in_folder
 from dml_core.training.local_team import gather_local_team
 from dml_core.training.report import EpochReport, TrialResult
 from flows.commands.terminal import say
+from tasks.data_restoring import ensure_whole
 
 
 def run_train(params: Path, assignments: list[str], *, output: Path | None) -> None:
     """Trains, prints a line for each epoch, and ends with the validation score."""
     keep_freed_memory()
     config = load_trial_config(params, assignments)
+    ensure_whole(config.data)
     data = open_development(config.data)
     folder = output or default_folder(config)
     say(

@@ -1,5 +1,6 @@
 """Brings prepared data to a node of a cluster: once, by their hash, checked."""
 
+import logging
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,14 @@ from dvc.repo import Repo
 from dml_core.data.atomic_folder import folder_lock, replaced_folder
 from dml_core.data.dataset_writing import DEVELOPMENT
 from dml_core.data.prepared_info import FILE_NAME as INFO_FILE
-from dml_core.data.prepared_info import check_file_sizes, load_info, verify_files
+from dml_core.data.prepared_info import load_info, verify_files
 from dml_core.data.records import DatasetError
 from dml_core.data.split_file import FILE_NAME as SPLIT_FILE
 from tasks.adapters.dvc_remote import Remote, moving, read_remote
 from tasks.adapters.dvc_session import DvcError, open_repo, quiet
+from tasks.data_damage import find_damage, list_names
+
+LOGGER = logging.getLogger(__name__)
 
 # Trials see no test class, so the test images do not travel.
 _WANTED = (DEVELOPMENT, INFO_FILE, SPLIT_FILE)
@@ -57,7 +61,8 @@ def fetch_prepared(source: PreparedSource, *, cache_root: Path) -> Path:
 
     Processes of one machine wait for each other, so that one of them downloads. What was
     downloaded is compared with the checksums that it was written with, and appears whole or not
-    at all. A later call looks at the sizes of the files only.
+    at all. What is there already is compared with them once by each process, and fetched again
+    where it is damaged.
 
     Args:
         source: from `locate_prepared`, on the machine that drives the sweep.
@@ -70,23 +75,20 @@ def fetch_prepared(source: PreparedSource, *, cache_root: Path) -> Path:
     with folder_lock(target):
         # Another process may have fetched it while this one waited.
         if not _is_whole(target):
+            for damage in find_damage(target):
+                LOGGER.warning("%s It is fetched again.", damage)
             with replaced_folder(target) as partial:
                 _download(source, partial)
-                verify_files(partial, names=_names(partial))
+                verify_files(partial, names=list_names(load_info(partial), (DEVELOPMENT,)))
     return target
 
 
 def _is_whole(folder: Path) -> bool:
     try:
-        check_file_sizes(load_info(folder), folder, _names(folder))
+        load_info(folder)
     except DatasetError:
         return False
-    return True
-
-
-def _names(folder: Path) -> list[str]:
-    files = load_info(folder).files
-    return [name for name in files if name == SPLIT_FILE or name.startswith(f"{DEVELOPMENT}/")]
+    return not find_damage(folder)
 
 
 def _download(source: PreparedSource, target: Path) -> None:

@@ -52,6 +52,17 @@ def test_a_node_with_no_or_other_data_fetches_those_of_the_driver(
     assert len(open_once(found, expected=expected).train) > 0
 
 
+def test_a_node_whose_own_data_are_damaged_fetches_whole_ones(find_source, tmp_path, monkeypatch):
+    config = tiny_config(PREPARED)
+    expected, source = describe_data(config), find_source(config)
+    monkeypatch.chdir(tmp_path)
+    prepare_tiny(tmp_path / PREPARED)
+    (tmp_path / PREPARED / "glyphs" / "splits.json").write_bytes(b"{}")
+    found = provide_data(config, source, expected=expected)
+    assert found.data.prepared_path.is_relative_to(tmp_path / "cache")
+    assert len(open_once(found, expected=expected).train) > 0
+
+
 def test_data_that_were_prepared_anew_since_the_commit_are_told(find_source, tmp_path, monkeypatch):
     config = tiny_config(PREPARED)
     source = find_source(config)

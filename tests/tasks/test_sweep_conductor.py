@@ -216,3 +216,20 @@ def test_an_error_of_a_listener_stops_the_sweep_and_is_raised(tmp_path):
     assert game.conductor.is_exhausted
     with pytest.raises(OSError, match="the record is away"):
         game.conductor.raise_error()
+
+
+@pytest.mark.parametrize(("stage", "runs_again"), [("repeat", True), ("search", False)])
+def test_a_repeat_that_lost_its_last_checkpoint_goes_on_from_the_one_before(
+    tmp_path, stage, runs_again
+):
+    spec = make_spec(0, stage=stage)
+    trials = ([spec], []) if stage == "search" else ([], [spec])
+    game = Game(tmp_path, *trials)
+    assert game.conductor.next() == spec
+    game.play(spec, [0.1, 0.4])
+    checkpoints = game.ledger.trial_folder(spec) / "checkpoints"
+    checkpoint_path(checkpoints, 2).write_bytes(b"half of it")
+    again = Game(tmp_path, *trials)
+    assert again.conductor.next() == (spec if runs_again else None)
+    assert (again.ledger.find(spec) is None) == runs_again
+    assert len(again.ledger.epochs(spec)) == 2

@@ -114,3 +114,36 @@ def test_the_ledger_reads_what_training_writes(tiny_root, tmp_path):
     assert (record.score, record.best_epoch) == (result["best_score"], result["best_epoch"])
     assert record.validation == result["validation"]
     assert len(read_epochs(tmp_path / record.folder)) == 3
+
+
+def test_data_damaged_under_a_trial_cost_an_epoch_and_no_bit(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    prepare_tiny(tmp_path / "prepared")
+    config = tiny_config(tmp_path / "prepared")
+    quiet, ledger, spec = make_order(config, tmp_path / "quiet")
+    work_on_trial(quiet, report=lambda epoch: None)
+    wanted = without_times(read_epochs(ledger.trial_folder(spec)))
+    order, ledger, spec = make_order(config, tmp_path / "hit")
+    images = config.data.prepared_path / "development" / "images.bin"
+    reported = []
+
+    def hit_after_the_first(epoch):
+        reported.append(epoch)
+        if len(reported) == 1:
+            # Written in place, so that the pixels that the trial has mapped change too.
+            with images.open("r+b") as stream:
+                stream.write(b"\xff" * (images.stat().st_size // 2))
+
+    work_on_trial(order, report=hit_after_the_first)
+    assert ledger.find(spec).status == "finished"
+    assert "images.bin is damaged" in caplog.text
+    assert "restored from preparing again" in caplog.text
+    assert "its data were changed while it read them" in caplog.text
+    assert [epoch["epoch"] for epoch in reported] == [1, 2, 3]
+    assert without_times(reported) == wanted
+    assert without_times(read_epochs(ledger.trial_folder(spec))) == wanted
+
+
+def without_times(epochs):
+    left_out = ("train_seconds", "images_per_second", "peak_memory_mib")
+    return [{k: v for k, v in epoch.items() if k not in left_out} for epoch in epochs]

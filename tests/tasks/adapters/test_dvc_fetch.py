@@ -71,6 +71,18 @@ def test_a_damaged_copy_is_fetched_again(source, tmp_path):
     assert (path / "splits.json").exists()
 
 
+def test_a_flipped_bit_in_a_copy_is_named_and_fetched_again(source, tmp_path, caplog):
+    path = fetch_prepared(source, cache_root=tmp_path)
+    images = path / "development" / "images.bin"
+    good = images.read_bytes()
+    images.chmod(0o644)
+    images.write_bytes(bytes([good[0] ^ 1]) + good[1:])
+    assert fetch_prepared(source, cache_root=tmp_path) == path
+    assert images.read_bytes() == good
+    assert f"{images} is damaged: its sha256 must be" in caplog.text
+    assert "It is fetched again." in caplog.text
+
+
 def test_processes_of_one_machine_fetch_once(source, tmp_path):
     command = [sys.executable, "-c", FETCH, pickle.dumps(source).hex(), str(tmp_path)]
     root = Path(__file__).parents[3]
