@@ -49,10 +49,12 @@ def project(tmp_path_factory):
 @pytest.fixture(scope="module")
 def servers(project):
     """The project while its servers run."""
-    started = run_dml(project, "up", "--prefect-port", "0", "--mlflow-port", "0", *PATIENCE)
-    assert started.returncode == 0, started.stderr
-    yield {name: server["address"] for name, server in read_status(project).items()}
-    run_dml(project, "down")
+    try:
+        started = run_dml(project, "up", "--prefect-port", "0", "--mlflow-port", "0", *PATIENCE)
+        assert started.returncode == 0, started.stderr
+        yield {name: server["address"] for name, server in read_status(project).items()}
+    finally:
+        run_dml(project, "down")
 
 
 def doctor(folder, *arguments, only=(), **environment):

@@ -42,12 +42,15 @@ def project(tmp_path_factory):
     """A project with both servers and the worker, in which one study runs every minute."""
     folder = tmp_path_factory.mktemp("schedules") / "project"
     make_project(folder, {"often": OFTEN, "slow": ENDLESS, "main": TWO_ARMS})
-    started = run_dml(
-        folder, "up", "--worker", "--prefect-port", "0", "--mlflow-port", "0", *PATIENCE
-    )
-    assert started.returncode == 0, started.stderr
-    yield folder
-    run_dml(folder, "down")
+    try:
+        started = run_dml(
+            folder, "up", "--worker", "--prefect-port", "0", "--mlflow-port", "0", *PATIENCE
+        )
+        assert started.returncode == 0, started.stderr
+        yield folder
+    finally:
+        # Also after a start that took too long: some of the servers may be up.
+        run_dml(folder, "down")
 
 
 @pytest.fixture(scope="module")
