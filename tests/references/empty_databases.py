@@ -33,11 +33,12 @@ def give_databases(project: Path) -> Path:
     for name in (PREFECT_DATABASE, MLFLOW_DATABASE):
         target = project / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(_make_once() / name, target)
+        shutil.copyfile(make_databases() / name, target)
     return project
 
 
-def _make_once() -> Path:
+def make_databases() -> Path:
+    """Returns the folder that holds both, made by the first who asks."""
     folder = Path(os.environ[FOLDER_VARIABLE])
     with FileLock(folder / "lock"):
         if not (folder / "made").exists():

@@ -1,0 +1,123 @@
+"""A study over two hosts that are namespaces of this machine; needs root, and fails without."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.references.empty_databases import make_databases
+from tools.hosts import Host, NoNamespaces, check_programs
+
+ROOT = Path(__file__).parents[2]
+PROMISES = (
+    "yes  trials ran on both nodes",
+    "yes  each node fetched the data exactly once",
+    "yes  MLflow has every run, each finished",
+    "yes  the table is that of one node",
+)
+PATIENCE_SECONDS = 600.0
+
+
+@pytest.fixture
+def temporary():
+    """A short path, since sockets lie below it."""
+    with tempfile.TemporaryDirectory(prefix="t-") as name:
+        yield Path(name)
+
+
+def start(temporary, *options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "tools.two_hosts", *options],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def check_nothing_left(temporary):
+    assert list(temporary.iterdir()) == []
+    assert [p.pid for p in psutil.process_iter() if str(temporary) in command_of(p)] == []
+
+
+def command_of(process):
+    try:
+        return " ".join([*process.cmdline(), process.environ().get("TMPDIR", "")])
+    except psutil.Error:
+        return ""
+
+
+@pytest.mark.integration
+@pytest.mark.slow
+def test_a_study_runs_over_two_hosts_and_each_fetches_the_data_once(temporary):
+    process = start(temporary, "--sweep-only", "--databases", str(make_databases()))
+    said, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, said
+    assert said.splitlines()[-len(PROMISES) :] == list(PROMISES)
+    check_nothing_left(temporary)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_stopped_run_leaves_no_host_behind(temporary, number):
+    process = start(temporary, "--databases", str(make_databases()))
+    for line in process.stdout:
+        if "ray start --head" in line:
+            break
+    inside = [p for p in psutil.Process(process.pid).children(recursive=True)]
+    process.send_signal(number)
+    process.communicate(timeout=PATIENCE_SECONDS)
+    _, alive = psutil.wait_procs(inside, timeout=60)
+    assert len(inside) > 6
+    assert alive == []
+    if number == signal.SIGINT:
+        assert process.returncode == 130
+        check_nothing_left(temporary)
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    made = [
+        Host(f"host-{name}", f"10.77.1.{number}", folder=tmp_path / name, environment=os.environ)
+        for number, name in enumerate(("a", "b"), start=1)
+    ]
+    yield made
+    for host in made:
+        host.stop()
+
+
+def say(host, command, folder):
+    log = folder / f"{host.name}.log"
+    assert host.popen(["sh", "-c", command], log=log, folder=folder).wait(60) == 0, log.read_text()
+    return log.read_text().split()
+
+
+def test_hosts_have_names_files_processes_and_addresses_of_their_own(hosts, tmp_path):
+    first, second = (host.start() for host in hosts)
+    first.connect(second)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "everybodys").touch()
+    first.cover(shared, tmp_path / "own")
+    assert say(first, "hostname", tmp_path) == ["host-a"]
+    assert say(second, f"ls {shared}", tmp_path) == ["everybodys"]
+    assert say(first, f"ls {shared}", tmp_path) == []
+    assert len(say(second, "ls -d /proc/[0-9]*", tmp_path)) < 10
+    reach = f"{sys.executable} -c 'import socket; print(socket.gethostbyname(\"host-b\"))'"
+    assert say(first, reach, tmp_path)[-1] == "10.77.1.2"
+
+
+def test_without_the_programs_or_root_it_says_what_is_missing(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(NoNamespaces, match="apt-get install iproute2 util-linux"):
+        check_programs()
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(NoNamespaces, match=r"the user is 1000, not root\. Run it as root"):
+        check_programs()

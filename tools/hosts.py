@@ -1,0 +1,195 @@
+"""A host within this machine: namespaces of its own for network, processes, files and name.
+
+All that runs on a host ends with the one process that holds its namespaces, and with them go its
+addresses and mounts. So nothing is left behind, whichever way the program that made it ends.
+"""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+# The first process of a host inherits orphans; ignoring their end lets the kernel reap them.
+_HOLD = """
+import signal
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+_NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc")
+_PROGRAMS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
+_PR_SET_PDEATHSIG = 1
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108
+
+
+class NoNamespaces(OSError):
+    """This machine lets us make no namespaces; the message says what it needs."""
+
+
+class ProgramEnded(RuntimeError):
+    """A program on a host ended too early or never came up; the message has the end of its log."""
+
+
+class Host:
+    """A name, an address, and whatever of the files is its own."""
+
+    def __init__(
+        self, name: str, address: str, *, folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        """Prepares a host; `start` makes it.
+
+        Args:
+            name: what the host calls itself.
+            address: of its one network card.
+            folder: for files of its own.
+            environment: of all its processes.
+        """
+        self.name = name
+        self.address = address
+        self.folder = folder
+        self.environment = dict(environment)
+        self._holder: subprocess.Popen[str] | None = None
+        self._first = 0
+
+    def start(self) -> "Host":
+        """Makes the namespaces, with loopback up and shared memory of the host's own."""
+        unshare = ["unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc"]
+        self._holder = subprocess.Popen(
+            [*unshare, sys.executable, "-c", _HOLD],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+        if self._holder.stdout is None or self._holder.stdout.readline() != "ready\n":
+            raise NoNamespaces(_explain(self._holder.communicate()[1]))
+        (first,) = psutil.Process(self._holder.pid).children()
+        self._first = first.pid
+        self.run(["hostname", self.name])
+        self.run(["mount", "-t", "tmpfs", "tmpfs", _SHARED_MEMORY])
+        self.run(["ip", "link", "set", "lo", "up"])
+        self._know_names([self])
+        return self
+
+    def connect(self, other: "Host") -> None:
+        """Lays a cable between this host and another."""
+        ends = ["eth0", "netns", str(self._first)], ["eth0", "netns", str(other._first)]
+        _check(["ip", "link", "add", *ends[0], "type", "veth", "peer", "name", *ends[1]])
+        for host in (self, other):
+            host.run(["ip", "address", "add", f"{host.address}/24", "dev", "eth0"])
+            host.run(["ip", "link", "set", "eth0", "up"])
+            # Programs ask for a route to the world to learn which address is theirs.
+            host.run(["ip", "route", "add", "default", "dev", "eth0"])
+            host._know_names([self, other])
+
+    def cover(self, folder: Path, own: Path) -> None:
+        """Lets this host see a folder of its own in the place of one that all see."""
+        own.mkdir(parents=True, exist_ok=True)
+        self.run(["mount", "--bind", str(own), str(folder)])
+
+    def run(self, command: Sequence[str]) -> None:
+        """Runs a command on the host to its end, which has to be a good one."""
+        _check(self._enter(command))
+
+    def popen(
+        self,
+        command: Sequence[str],
+        *,
+        log: Path,
+        folder: Path,
+        uncovered: Sequence[Path] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Starts a program on the host.
+
+        Args:
+            command: the program.
+            log: gets what it prints.
+            folder: where it is started.
+            uncovered: folders that this program sees as they are elsewhere.
+            environment: added to the host's.
+        """
+        steps = " && ".join([*(f'umount "{path}"' for path in uncovered), 'cd "$0"', 'exec "$@"'])
+        inside = ["unshare", "--mount", "sh", "-c", steps, str(folder), *command]
+        with log.open("wb") as file:
+            return subprocess.Popen(
+                self._enter(inside),
+                env={**self.environment, **(environment or {})},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def stop(self) -> None:
+        """Ends every process on the host, and waits until the kernel has let go of it."""
+        if self._holder is None:
+            return
+        processes = [psutil.Process(self._first)] if psutil.pid_exists(self._first) else []
+        self._holder.kill()
+        self._holder.communicate()
+        psutil.wait_procs(processes, timeout=30)
+        self._holder = None
+
+    def _know_names(self, hosts: Sequence["Host"]) -> None:
+        """Tells the host the names of others; there is no other way to ask for any."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        names = "".join(f"{host.address} {host.name}\n" for host in hosts)
+        for path, text in (
+            ("/etc/hosts", f"127.0.0.1 localhost\n{names}"),
+            ("/etc/resolv.conf", "nameserver 127.0.0.1\n"),
+        ):
+            own = self.folder / Path(path).name
+            own.write_text(text, encoding="ascii")
+            self.run(["mount", "--bind", str(own), path])
+
+    def _enter(self, command: Sequence[str]) -> list[str]:
+        return ["nsenter", "--target", str(self._first), *_NAMESPACES, *command]
+
+
+def check_programs() -> None:
+    """Raises NoNamespaces where a program that is needed is not installed."""
+    missing = sorted({package for name, package in _PROGRAMS.items() if not shutil.which(name)})
+    if missing:
+        raise NoNamespaces(f"missing programs. Run: apt-get install {' '.join(missing)}")
+    if os.geteuid() != 0:
+        raise NoNamespaces(_explain(f"the user is {os.geteuid()}, not root"))
+
+
+def wait_for_text(process: subprocess.Popen[bytes], log: Path, text: str, seconds: float) -> None:
+    """Waits until a program has printed something; ProgramEnded with its log if it does not."""
+    deadline = time.monotonic() + seconds
+    while text not in (said := log.read_text(errors="replace")):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise ProgramEnded(
+                f"{log.name} of {log.parent.name} never said {text!r}:\n{said[-3000:]}"
+            )
+        time.sleep(0.1)
+
+
+def _check(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NoNamespaces(_explain(f"`{' '.join(command)}`: {done.stderr.strip()}"))
+
+
+def _explain(reason: str) -> str:
+    return (
+        f"no hosts can be made of namespaces here: {reason.strip()}. Run it as root on a Linux "
+        "machine, or in a container with --privileged."
+    )
+
+
+def _die_with_parent() -> None:
+    """Lets the kernel end the holder when this program is killed, since it could not do so then."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
