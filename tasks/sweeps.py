@@ -4,8 +4,9 @@ from pathlib import Path
 
 from prefect import task
 
-from tasks.context import StudyRequest, load_context
+from tasks.context import StudyContext, StudyRequest, load_context
 from tasks.data_restoring import ensure_whole
+from tasks.machine_faults import told_when_full
 from tasks.retrying import is_momentary
 from tasks.run_log import logged_run
 from tasks.trial_log import TrialLog, in_turn
@@ -21,19 +22,24 @@ def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
         request: the study.
         show: how progress is shown: auto (a live table in a terminal), json, or none.
     """
+    context = load_context(request)
+    context.working_folder.mkdir(parents=True, exist_ok=True)
+    with told_when_full(context.working_folder):
+        for data in context.datasets:
+            ensure_whole(data)
+        return _sweep(context, show)
+
+
+def _sweep(context: StudyContext, show: str) -> Path:
     from tasks.adapters.mlflow_recorder import SweepRecorder
     from tasks.adapters.ray_sweep import run_sweep
     from tasks.live_table import show_progress
 
-    context = load_context(request)
-    for data in context.datasets:
-        ensure_whole(data)
-    context.working_folder.mkdir(parents=True, exist_ok=True)
     recorder = SweepRecorder(context.project.pipeline.mlflow, folder=context.working_folder)
     try:
         with (
             show_progress(show) as update,
-            logged_run(context.working_folder, study=request.folder_name) as log,
+            logged_run(context.working_folder, study=context.request.folder_name) as log,
         ):
             trials = TrialLog(log)
             result = run_sweep(

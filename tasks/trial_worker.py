@@ -20,12 +20,17 @@ from dml_core.training.in_folder import follow_in_folder, read_epochs, train_in_
 from dml_core.training.report import EpochReport
 from dml_core.training.team import Team, TeamBroken
 from tasks.data_damage import identify_files
+from tasks.machine_faults import raise_machine_fault
 from tasks.node_data import DataSource, open_once, provide_data
 from tasks.watchdog import Watchdog
+from tasks.worker_messages import collected_warnings, take_messages
 
 LOGGER = logging.getLogger(__name__)
 
 Report = Callable[[dict[str, Any]], None]
+
+HUNG_FILE = "hung.txt"
+"""In a trial's folder: why its last process was killed, where it did nothing for too long."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,8 @@ def work_on_trial(
 ) -> None:
     """Trains a trial to its end, or goes on with it, and leaves result.json in its folder.
 
-    Nothing that goes wrong inside the training is raised: it is the trial's outcome. That a
-    worker of the trial's team died is raised, as the death of this process would be seen.
+    Nothing that goes wrong inside the training is raised: it is the trial's outcome. What is the
+    machine's fault is raised, as the death of this process would be seen.
 
     Args:
         order: the trial.
@@ -68,6 +73,8 @@ def work_on_trial(
 
     Raises:
         TeamBroken: when a worker of the team is gone; the trial can go on with a new team.
+        DiskFull: when the trial's folder has no room.
+        OutOfMemory: when this process gets no more memory.
     """
     folder, config = Path(order.folder), spec_from_plain(order.spec).config
     if (folder / "result.json").exists():
@@ -75,23 +82,30 @@ def work_on_trial(
     keep_freed_memory()
     _enter_working_folder(order)
 
-    def give_up() -> None:
-        reason = f"no epoch finished within sweep.trial_timeout_seconds={order.timeout_seconds:g}."
-        write_end(folder, config, outcome="failed", reason=reason)
-
+    limit = f"sweep.trial_timeout_seconds={order.timeout_seconds:g}"
+    reason, note = f"no epoch finished within {limit}.", folder / HUNG_FILE
     try:
         with (
-            Watchdog(order.timeout_seconds, before_exit=give_up) as watchdog,
+            Watchdog(order.timeout_seconds, note=note, reason=reason) as watchdog,
+            collected_warnings() as messages,
             open(folder / "worker.lock", "a", encoding="ascii") as lock,
         ):
             # A worker of a killed driver may live for some seconds more; two would mix their files.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (folder / "result.json").exists():
                 note_start(folder)
-                _train(order, config, folder, report, watchdog, gather_team)
+                note.unlink(missing_ok=True)
+
+                def tell(epoch: dict[str, Any]) -> None:
+                    # The driver may keep a trial waiting for as long as it likes.
+                    with watchdog.paused():
+                        report({**epoch, **take_messages(messages)})
+
+                _train(order, config, folder, tell, gather_team)
     except TeamBroken:
         raise
     except Exception as error:
+        raise_machine_fault(error, folder)
         (folder / "failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
         write_end(folder, config, outcome="failed", reason=_summarize(error))
 
@@ -131,33 +145,19 @@ def _open_data(order: TrialOrder, config: TrialConfig) -> tuple[TrialConfig, Dev
 
 
 def _train(
-    order: TrialOrder,
-    config: TrialConfig,
-    folder: Path,
-    report: Report,
-    watchdog: Watchdog,
-    gather_team: GatherTeam,
+    order: TrialOrder, config: TrialConfig, folder: Path, report: Report, gather_team: GatherTeam
 ) -> None:
     if earlier := read_epochs(folder):
-        with watchdog.paused():
-            report(earlier[-1])
-
-    def tell(epoch: EpochReport) -> None:
-        # The driver may keep a trial waiting for as long as it likes.
-        with watchdog.paused():
-            report(asdict(epoch))
-
-    while not _train_on_same_data(order, config, folder, tell, gather_team):
-        LOGGER.warning(
-            "%s: its data were changed while it read them; the epoch is trained again", folder.name
-        )
+        report(earlier[-1])
+    while not _train_on_same_data(order, config, folder, report, gather_team):
+        LOGGER.warning("its data were changed while it read them; the epoch is trained again.")
 
 
 def _train_on_same_data(
     order: TrialOrder,
     config: TrialConfig,
     folder: Path,
-    tell: Callable[[EpochReport], None],
+    report: Report,
     gather_team: GatherTeam,
 ) -> bool:
     """Trains to the end; returns False when the data changed on the way, which cost an epoch."""
@@ -168,7 +168,7 @@ def _train_on_same_data(
         # Looks at the files' times only: this is done after every epoch.
         if identify_files(config.data) != opened:
             raise DataChanged
-        tell(epoch)
+        report(asdict(epoch))
 
     try:
         with gather_team(order, config) as team:

@@ -1,54 +1,57 @@
 """Ends a process that no longer gets anywhere."""
 
 import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+_SCRIPT = Path(__file__).with_name("watchdog_process.py")
+
 
 class Watchdog:
-    """Ends the process when nothing happened for too long.
+    """Kills this process when nothing happened for too long.
 
     A hung training cannot be asked to stop, so its process has to go; whoever started it sees a
-    dead worker.
+    dead worker. A process of its own does that: a thread would stand still with a process that is
+    stopped, or that holds the interpreter's lock in a library.
     """
 
-    def __init__(
-        self,
-        timeout_seconds: float,
-        *,
-        before_exit: Callable[[], None],
-        exit_process: Callable[[int], object] = os._exit,
-    ) -> None:
+    def __init__(self, timeout_seconds: float, *, note: Path, reason: str) -> None:
         """Prepares the watch.
 
         Args:
             timeout_seconds: longest time between two pauses; 0 watches nothing.
-            before_exit: called before the process ends.
-            exit_process: ends the process.
+            note: file that gets the reason before the process ends.
+            reason: what to write there.
         """
         self._timeout_seconds = timeout_seconds
-        self._before_exit = before_exit
-        self._exit_process = exit_process
-        self._touched = threading.Event()
-        self._is_over = False
-        self._is_paused = False
+        self._note = note
+        self._reason = reason
+        self._process: subprocess.Popen[bytes] | None = None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Does not watch within the block, and begins the waiting anew after it."""
-        self._is_paused = True
+        self._sign(b"p")
         try:
             yield
         finally:
-            self._is_paused = False
-            self._touched.set()
+            self._sign(b"g")
 
     def __enter__(self) -> Self:
         if self._timeout_seconds > 0:
-            threading.Thread(target=self._watch, daemon=True).start()
+            watched = [str(os.getpid()), str(self._timeout_seconds), str(self._note)]
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_SCRIPT), *watched, self._reason],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+            )
         return self
 
     def __exit__(
@@ -57,13 +60,13 @@ class Watchdog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._is_over = True
-        self._touched.set()
+        if self._process is not None:
+            # Closing its input tells the watchdog that there is nothing more to watch.
+            self._process.communicate()
+            self._process = None
 
-    def _watch(self) -> None:
-        while self._touched.wait(self._timeout_seconds) or self._is_paused:
-            if self._is_over:
-                return
-            self._touched.clear()
-        self._before_exit()
-        self._exit_process(1)
+    def _sign(self, sign: bytes) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            # A watchdog that somebody ended is no reason to end the training.
+            with suppress(OSError):
+                self._process.stdin.write(sign)

@@ -74,7 +74,7 @@ ENTRIES = {
         | {f"tasks/{name}.py" for name in ("node_data", "sweep_lock", "sweep_progress", "watchdog")}
         | {f"tasks/adapters/ray_{name}.py" for name in ("cluster", "security", "warm")}
         | {f"tasks/{name}.py" for name in ("guardian", "redaction", "run_log", "trial_log")}
-        | {"dml_core/freed_memory.py"},
+        | {"dml_core/freed_memory.py", "tasks/machine_faults.py", "tasks/worker_messages.py"},
     ),
     "evaluate": (
         "tasks.evaluating",

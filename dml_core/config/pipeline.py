@@ -31,9 +31,11 @@ class SweepConfig(Section):
     """A sweep stops when a larger share of its trials failed by error (pruned, diverged and
     collapsed ones do not count)."""
     max_restarts: int = Field(default=3, ge=0)
-    """How often a trial whose worker died goes on from its last checkpoint."""
+    """How often a trial whose worker died, hung or got no more memory goes on from its last
+    checkpoint."""
     trial_timeout_seconds: float = Field(default=0.0, ge=0)
-    """A trial without a finished epoch for so long has failed; 0 waits for ever."""
+    """A trial without a finished epoch for so long is ended and goes on from its last checkpoint,
+    max_restarts times; then it has failed. 0 waits for ever."""
     timeout_seconds: float = Field(default=0.0, ge=0)
     """A sweep that has worked on the cluster for so long stops with an error, and the same command
     goes on where it stopped; 0 sets no limit, since how long a study may take is its own matter."""

@@ -33,8 +33,16 @@ class Spool:
 
     def append(self, event: Event) -> None:
         """Adds an event at the end."""
-        with self._lock, self.path.open("ab") as file:
-            file.write(_line(event))
+        with self._lock, self.path.open("ab", buffering=0) as file:
+            end, line = file.tell(), _line(event)
+            try:
+                # Without a buffer a full disk may take a part and say so only by the count.
+                while line:
+                    line = line[file.write(line) :]
+            except OSError:
+                # Half a line would spoil the next one, and all after it would never be sent.
+                file.truncate(end)
+                raise
 
     def read(self, *, limit: int) -> tuple[list[Event], int]:
         """Returns up to `limit` events that have not arrived, and where they end in the file."""

@@ -29,6 +29,10 @@ _QUIET = {
 }
 
 
+_START_TRIES = 3
+"""Ray gives its own processes half a minute, which is too short on a very busy machine."""
+
+
 class RayUnreachable(ValueError):
     """There is no usable cluster; the message has the address and what to do."""
 
@@ -138,7 +142,15 @@ def _start(config: RayConfig, workers: int) -> None:
     cores = max(len(os.sched_getaffinity(0)), int(-(-config.cpus_per_trial * workers // 1)))
     # Below a folder of this user alone, since Ray lets everybody write to its own.
     folder = guarded_folder() / "ray"
-    ray.init(address="local", num_cpus=cores, _temp_dir=str(folder), **_quietly())
+    for left in reversed(range(_START_TRIES)):
+        try:
+            ray.init(address="local", num_cpus=cores, _temp_dir=str(folder), **_quietly())
+            break
+        except Exception as error:
+            with contextlib.suppress(Exception):
+                ray.shutdown()
+            if not left:
+                raise RayUnreachable(_say_no_start(str(error))) from error
     remember_processes()
 
 
@@ -184,6 +196,15 @@ def _wait_for_port(address: str, timeout_seconds: float) -> None:
             problem = str(error)
             time.sleep(min(0.5, max(0.0, deadline - time.monotonic())))
     raise RayUnreachable(_say_unreachable(address, f"{problem} for {timeout_seconds:g} s"))
+
+
+def _say_no_start(problem: str) -> str:
+    first = problem.strip().splitlines()[0][:300] if problem.strip() else "no answer"
+    return (
+        f"Ray could not be started on this machine in {_START_TRIES} tries: {first} The machine "
+        "may be too busy, or its memory or disk for temporary files too small: see dml doctor. "
+        "Then give the same command again."
+    )
 
 
 def _say_unreachable(address: str, problem: str) -> str:

@@ -1,8 +1,10 @@
 """What Ray Tune asks and tells during a sweep, passed on to the sweep's conductor."""
 
 import json
+import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Self
 
 from ray.tune import Callback, Stopper
@@ -14,8 +16,12 @@ from ray.tune.search import Searcher
 from dml_core.studies.plain_specs import spec_from_plain
 from dml_core.studies.trial_spec import TrialSpec
 from tasks.adapters.ray_trainable import EPOCH, order_from_config, order_to_config
+from tasks.machine_faults import DiskFull, say_full
 from tasks.sweep_conductor import Conductor
-from tasks.trial_worker import TrialOrder
+from tasks.trial_worker import HUNG_FILE, TrialOrder
+from tasks.worker_messages import MESSAGES
+
+LOGGER = logging.getLogger(__name__)
 
 MakeOrder = Callable[[TrialSpec], TrialOrder]
 
@@ -40,7 +46,9 @@ class LedSearcher(_OnDriver, Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """Returns the next trial's config, None when there is none yet, or that all is done."""
-        spec = self._conductor.next()
+        spec = None
+        with self._conductor.kept_errors():
+            spec = self._conductor.next()
         if spec is not None:
             return order_to_config(self._make_order(spec))
         return str(Searcher.FINISHED) if self._conductor.is_exhausted else None
@@ -71,8 +79,11 @@ class LedScheduler(_OnDriver, FIFOScheduler):
         """Passes an epoch on and returns whether the trial goes on."""
         goes_on = True
         if EPOCH in result:
+            epoch = json.loads(result[EPOCH])
+            for message in epoch.pop(MESSAGES, []):
+                LOGGER.warning("trial %s: %s", _spec_of(trial).trial_id, message)
             with self._conductor.kept_errors():
-                goes_on = self._conductor.report(_spec_of(trial), json.loads(result[EPOCH]))
+                goes_on = self._conductor.report(_spec_of(trial), epoch)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
 
@@ -95,13 +106,32 @@ class LedCallback(_OnDriver, Callback):
         with self._conductor.kept_errors():
             self._conductor.end(_spec_of(trial))
 
+    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
+        """A trial's worker died; another one takes over."""
+        if self._stops_for_full_disk(trial):
+            return
+        LOGGER.warning(
+            "trial %s: its worker died (%s). It goes on in another one from its last epoch.",
+            _spec_of(trial).trial_id, _why_it_died(trial) or "nobody knows why",
+        )  # fmt: skip
+
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """A trial's worker died too often: a training's own errors are results."""
-        lines = str(trial.get_error() or "").strip().splitlines()
-        last = f" The last time: {lines[0][:300]}" if lines else ""
+        if self._stops_for_full_disk(trial):
+            return
+        why = _why_it_died(trial)
+        last = f" The last time: {why}" if why else ""
         reason = f"its worker died, and sweep.max_restarts={self._max_restarts} did not help.{last}"
         with self._conductor.kept_errors():
             self._conductor.end(_spec_of(trial), error=reason)
+
+    def _stops_for_full_disk(self, trial: Trial) -> bool:
+        """Stops the sweep where a trial met a full disk, which is no fault of the trial's."""
+        is_full = DiskFull.__name__ in str(trial.get_error() or "")
+        with self._conductor.kept_errors():
+            if is_full:
+                raise DiskFull(say_full(Path(order_from_config(trial.config).folder)))
+        return is_full
 
 
 class SilentProgress(_OnDriver, TrialProgressCallback):
@@ -143,6 +173,16 @@ class LedStopper(_OnDriver, Stopper):
                 f"with {len(self._conductor.records)} trials done. All epochs are kept: the same "
                 "command goes on where it stopped. Allow more time there, or 0 for no limit."
             )
+
+
+def _why_it_died(trial: Trial) -> str:
+    """Returns why a trial's worker died, in a line; empty where nobody knows."""
+    note = Path(order_from_config(trial.config).folder) / HUNG_FILE
+    if note.exists():
+        return note.read_text(encoding="utf-8")
+    lines = str(trial.get_error() or "").strip().splitlines()
+    # The last line names the error; those before it are where it came from.
+    return lines[-1].strip()[:300] if lines else ""
 
 
 def _spec_of(trial: Trial) -> TrialSpec:

@@ -47,6 +47,8 @@ def run_tune_job(
     # A dead worker is an outcome that the record tells of.
     for name in ("ray.tune", "ray.train", "ray.air"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    # What a killed driver left; whoever calls this holds the only right to work there.
+    shutil.rmtree(folder, ignore_errors=True)
     name = f"job-{uuid.uuid4().hex[:8]}"
     ray_config, sweep = pipeline.ray, pipeline.sweep
     trainable = tune.with_resources(run_tune_trial, partial(_bundles_of, ray_config))
@@ -77,7 +79,7 @@ def run_tune_job(
     try:
         tuner.fit()
     finally:
-        shutil.rmtree(folder / name, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     conductor.raise_error()
 
 

@@ -2,20 +2,15 @@
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from filelock import FileLock
 
-from dml_core.config.pipeline import MlflowConfig
-from tasks.adapters.mlflow_address import open_tracking
+from flows.drills.databases import MLFLOW_DATABASE, PREFECT_DATABASE, make_databases
 
 FOLDER_VARIABLE = "DML_TEST_DATABASES"
 """Where the processes of one test run find the databases; set by the first of them."""
-PREFECT_DATABASE = Path(".dml") / "prefect" / "prefect.db"
-MLFLOW_DATABASE = Path("mlflow.db")
 
 
 def begin() -> None:
@@ -33,28 +28,15 @@ def give_databases(project: Path) -> Path:
     for name in (PREFECT_DATABASE, MLFLOW_DATABASE):
         target = project / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(make_databases() / name, target)
+        shutil.copyfile(find_databases() / name, target)
     return project
 
 
-def make_databases() -> Path:
-    """Returns the folder that holds both, made by the first who asks."""
+def find_databases() -> Path:
+    """Returns the folder with both databases, which are made at the first call."""
     folder = Path(os.environ[FOLDER_VARIABLE])
     with FileLock(folder / "lock"):
         if not (folder / "made").exists():
-            _make(folder)
+            make_databases(folder)
             (folder / "made").touch()
     return folder
-
-
-def _make(folder: Path) -> None:
-    home = (folder / PREFECT_DATABASE).parent
-    home.mkdir(parents=True)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT")}
-    subprocess.run(
-        [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"],
-        env={**kept, "PREFECT_HOME": str(home), "HOME": str(folder)},
-        capture_output=True,
-        check=True,
-    )
-    open_tracking(MlflowConfig(tracking_uri="sqlite:///mlflow.db"), project=folder)

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from dml_core.studies.plain_specs import spec_to_plain
 from dml_core.studies.trial_spec import TrialSpec
 from dml_core.training.in_folder import read_epochs
 from dml_core.training.team import TeamBroken
+from tasks.machine_faults import DiskFull, OutOfMemory
 from tasks.node_data import describe_data, open_once
 from tasks.trial_worker import TrialOrder, work_on_trial
 from tests.references.tiny_trials import prepare_tiny, tiny_config
@@ -87,6 +89,46 @@ def test_a_lost_worker_is_no_outcome_and_the_trial_goes_on(tiny_root, tmp_path):
     assert ledger.find(spec).status == "finished"
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(OSError(errno.ENOSPC, "No space left"), DiskFull), (MemoryError(), OutOfMemory)],
+)
+def test_a_fault_of_the_machine_is_no_outcome_and_the_trial_goes_on(
+    tiny_root, tmp_path, error, told
+):
+    order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path)
+
+    def fail(epoch):
+        raise error
+
+    with pytest.raises(told):
+        work_on_trial(order, report=fail)
+    assert ledger.find(spec) is None
+    assert not (tmp_path / "trials/a-0/failure.txt").exists()
+    work_on_trial(order, report=lambda epoch: None)
+    assert ledger.find(spec).status == "finished"
+
+
+def test_a_damaged_checkpoint_is_told_with_the_next_epoch(tiny_root, tmp_path):
+    order, _, _ = make_order(tiny_config(tiny_root), tmp_path)
+
+    def stop_late(epoch):
+        if epoch["epoch"] == 2:
+            exit()
+
+    with pytest.raises(SystemExit):
+        work_on_trial(order, report=stop_late)
+    (newest,) = (tmp_path / "trials/a-0/checkpoints").glob("epoch_000002.pt")
+    newest.write_bytes(newest.read_bytes()[:-100])
+    reported = []
+    work_on_trial(order, report=reported.append)
+    told = [(epoch["epoch"], epoch["messages"]) for epoch in reported if "messages" in epoch]
+    ((epoch, (message,)),) = told
+    assert epoch == 2
+    assert "epoch_000002.pt" in message
+    assert "The one before it is used." in message
+
+
 def test_other_data_than_the_driver_has_are_refused(tiny_root, tmp_path):
     order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path, data_version="abc/def")
     work_on_trial(order, report=lambda epoch: None)
@@ -145,5 +187,5 @@ def test_data_damaged_under_a_trial_cost_an_epoch_and_no_bit(tmp_path, monkeypat
 
 
 def without_times(epochs):
-    left_out = ("train_seconds", "images_per_second", "peak_memory_mib")
+    left_out = ("train_seconds", "images_per_second", "peak_memory_mib", "messages")
     return [{k: v for k, v in epoch.items() if k not in left_out} for epoch in epochs]

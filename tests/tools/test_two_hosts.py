@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.references.empty_databases import make_databases
+from tests.references.empty_databases import find_databases
 from tools.hosts import Host, NoNamespaces, check_programs
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ def command_of(process):
 @pytest.mark.integration
 @pytest.mark.slow
 def test_a_study_runs_over_two_hosts_and_each_fetches_the_data_once(temporary):
-    process = start(temporary, "--sweep-only", "--databases", str(make_databases()))
+    process = start(temporary, "--sweep-only", "--databases", str(find_databases()))
     said, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, said
     assert said.splitlines()[-len(PROMISES) :] == list(PROMISES)
@@ -66,7 +66,7 @@ def test_a_study_runs_over_two_hosts_and_each_fetches_the_data_once(temporary):
 @pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_run_leaves_no_host_behind(temporary, number):
-    process = start(temporary, "--databases", str(make_databases()))
+    process = start(temporary, "--databases", str(find_databases()))
     for line in process.stdout:
         if "ray start --head" in line:
             break

@@ -1,3 +1,6 @@
+import resource
+import signal
+
 import pytest
 
 from tasks.adapters import mlflow_spool
@@ -65,3 +68,21 @@ def test_remove_leaves_nothing(path):
     spool.acknowledge(spool.read(limit=1)[1])
     spool.remove()
     assert list(path.parent.iterdir()) == []
+
+
+def test_an_event_that_a_full_disk_took_half_of_spoils_no_other(path):
+    spool = Spool(path, header={})
+    spool.append({"number": 0})
+    limit = path.stat().st_size + 5
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        # A limit of the file's size cuts a write short as a full disk does.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+        with pytest.raises(OSError, match="File too large"):
+            spool.append({"number": 1})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    spool.append({"number": 2})
+    assert spool.read(limit=9)[0] == [{"number": 0}, {"number": 2}]

@@ -171,7 +171,9 @@ def test_a_diverging_and_a_raising_trial_are_outcomes(prepared, tmp_path):
 
 
 def test_too_many_failures_stop_the_sweep_and_a_mended_one_goes_on(prepared, tmp_path):
-    hopeless = tiny_pipeline(sweep__trial_timeout_seconds=0.001, sweep__max_failed_fraction=0)
+    hopeless = tiny_pipeline(
+        sweep__trial_timeout_seconds=0.001, sweep__max_failed_fraction=0, sweep__max_restarts=0
+    )
     with pytest.raises(TooManyFailures, match=r"trial_timeout_seconds=0\.001"):
         sweep(prepared, tmp_path, pipeline=hopeless)
     assert not (tmp_path / "results/tiny").exists()

@@ -1,0 +1,1 @@
+"""The faults of the drills, by what they hit."""

@@ -1,0 +1,172 @@
+"""Runs drills: each in a fresh copy of the project, one after the other or side by side."""
+
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flows.drills.checks import check_results, count_starts, list_temporary
+from flows.drills.databases import make_databases
+from flows.drills.fault import DrillFailed
+from flows.drills.kept_servers import KeptServers
+from flows.drills.plan import Drill
+from flows.drills.project import copy_project, make_project
+from flows.drills.registry import find_fault
+from flows.drills.scene import GRACE_SECONDS, Scene
+from flows.drills.sweep import DrilledSweep
+
+MAX_STARTS = 1 + 3
+"""Of one trial: the first, and those that sweep.max_restarts allows."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a drill went."""
+
+    drill: Drill
+    seconds: float
+    went_on: str = ""
+    """How the sweep came to its end."""
+    problems: list[str] = field(default_factory=list)
+    """Every promise that was broken."""
+    skipped: str = ""
+    """Why it could not be done here; empty where it was done."""
+    folder: Path | None = None
+    """What is left of a failed drill."""
+
+    @property
+    def result(self) -> str:
+        """One of passed, failed, skipped."""
+        if self.skipped:
+            return "skipped"
+        return "failed" if self.problems else "passed"
+
+
+class DrillGround:
+    """The project, and its sweep that nothing happened to, which all drills are compared with."""
+
+    def __init__(self, folder: Path, *, databases: Path | None = None) -> None:
+        """Makes the project.
+
+        Args:
+            folder: gets it, and a folder for each drill.
+            databases: from `make_databases`; made where there are none.
+        """
+        self.folder = folder
+        self.undisturbed = folder / "undisturbed"
+        databases = databases or make_databases(folder / "databases")
+        self._project = make_project(folder / "project", databases=databases)
+        self._servers = KeptServers(folder / "servers", project=self._project)
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Keeps servers up for the block that most drills use."""
+        with self._servers.running():
+            yield
+
+    def run_undisturbed(self) -> float:
+        """Runs the sweep without any fault; returns how many seconds it took.
+
+        Raises:
+            DrillFailed: when it does not end well, or leaves something behind.
+        """
+        started = time.monotonic()
+        copy_project(self._project, self.undisturbed, params={})
+        with _sweeping(self.undisturbed) as sweep:
+            sweep.start()
+            sweep.finish()
+            if problems := _list_left(sweep):
+                raise DrillFailed("; ".join(problems))
+        return time.monotonic() - started
+
+    def run(self, drill: Drill) -> Outcome:
+        """Runs one drill; a failed one leaves its folder."""
+        started, fault = time.monotonic(), find_fault(drill.fault)
+        if why := fault.why_not():
+            return Outcome(drill, 0.0, skipped=why)
+        folder = self.folder / f"drill-{drill.number}"
+        params = {"ray.max_concurrent": fault.trials_at_once, **fault.params}
+        copy_project(self._project, folder, params=params)
+        went_on, problems = self._run_in(folder, drill)
+        seconds = time.monotonic() - started
+        if not problems:
+            shutil.rmtree(folder)
+        return Outcome(drill, seconds, went_on, problems, folder=folder if problems else None)
+
+    def _run_in(self, folder: Path, drill: Drill) -> tuple[str, list[str]]:
+        with _sweeping(folder) as sweep:
+            fault, scene = find_fault(drill.fault), Scene(drill, sweep)
+            if not fault.stands_alone:
+                self._servers.use(sweep)
+            with scene.cleanup:
+                try:
+                    went_on = fault.strike(scene)
+                except DrillFailed as error:
+                    return "", [str(error)]
+                except Exception as error:
+                    # A defect of a drill must not end the others.
+                    return "", [f"{type(error).__name__}: {error}"]
+                problems = _list_left(sweep) + check_results(folder, self.undisturbed)
+                return went_on, problems + count_starts(sweep.ended(), at_most=MAX_STARTS)
+
+
+@contextmanager
+def _sweeping(folder: Path) -> Iterator[DrilledSweep]:
+    sweep = DrilledSweep(folder)
+    try:
+        yield sweep
+    finally:
+        sweep.close()
+        shutil.rmtree(sweep.temporary, ignore_errors=True)
+
+
+def _list_left(sweep: DrilledSweep) -> list[str]:
+    left = sweep.family.left(seconds=GRACE_SECONDS)
+    return [f"the process {name} is left" for name in left] + list_temporary(sweep.temporary)
+
+
+def run_drills(
+    drills: Sequence[Drill],
+    ground: DrillGround,
+    *,
+    parallel: int,
+    on_outcome: Callable[[Outcome], None],
+) -> list[Outcome]:
+    """Runs drills and tells of each when it has ended; returns them in their order."""
+    outcomes: list[Outcome] = []
+    is_over = threading.Event()
+
+    def run(drill: Drill) -> Outcome | None:
+        return None if is_over.is_set() else ground.run(drill)
+
+    with ThreadPoolExecutor(parallel) as pool:
+        waiting = [pool.submit(run, drill) for drill in drills]
+        try:
+            for done in as_completed(waiting):
+                if outcome := done.result():
+                    outcomes.append(outcome)
+                    on_outcome(outcome)
+        finally:
+            # After a Ctrl-C no further drill begins.
+            is_over.set()
+    return sorted(outcomes, key=lambda outcome: outcome.drill.number)
+
+
+@contextmanager
+def drill_folder(keep: Path | None) -> Iterator[Path]:
+    """Yields a folder for the drills, removed at the end unless a failed drill is left there."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="dml-drills-", dir=keep))
+    try:
+        yield folder
+    finally:
+        for name in ("project", "databases", "servers", "dvc"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        if not list(folder.glob("drill-*")):
+            shutil.rmtree(folder, ignore_errors=True)
