@@ -33,5 +33,5 @@ folder that held it all:
 
 def write_page(path: Path, lines: Sequence[str]) -> None:
     """Replaces the page by the text above and the lines of a log."""
-    log = "\n".join(line for line in lines)
+    log = "\n".join(line for line in lines if line.strip())
     path.write_text(f"{TEXT}{log}\n```\n", encoding="utf-8")

@@ -22,8 +22,12 @@ TINY = {
     "sampler.samples_per_class": 4,
     "model.width": 4,
     "model.embedding_dim": 8,
-    "training.epochs": 3,
+    # Long enough for a node to take a trial while another works on one.
+    "training.epochs": 40,
     "evaluation.clustering": False,
+    # A busy machine takes its time.
+    "mlflow.timeout_seconds": 300,
+    "ray.connect_timeout_seconds": 300,
 }
 STUDY = """\
 question: Does a wider embedding help?

@@ -97,7 +97,8 @@ class TwoHosts:
     def shorten(self, line: str) -> str:
         """Returns a line without paths of this machine and without colours."""
         line = line.replace(str(self.root), "ROOT").replace(f"{PROGRAMS}/", "")
-        return re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip()
+        # Neither colours nor rulers across the terminal.
+        return re.sub(r"\x1b\[[0-9;]*m|─{9,}", "", line).rstrip()
 
     def _stop_hosts(self) -> None:
         for host in (self.a, self.b, self.alone):
@@ -118,6 +119,7 @@ class TwoHosts:
             host.cover(self.project / "data", host.folder / "data")
             host.cover(self.project / ".dvc", host.folder / "dvc")
             host.cover(other.folder, host.folder / "unseen")
+            host.run(["sh", "-c", 'test -z "$(ls -A "$0")"', str(self.project / "data")])
             self.say(f"{host.name}: {host.address}, its data folder is empty")
         self._start_servers()
 

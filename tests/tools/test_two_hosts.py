@@ -53,6 +53,13 @@ def command_of(process):
         return ""
 
 
+def test_the_page_has_the_log_of_a_good_run_and_no_path_of_a_machine():
+    page = (ROOT / "docs" / "two-hosts.md").read_text(encoding="utf-8")
+    assert all(f"\n{promise}\n" in page for promise in PROMISES)
+    assert tempfile.gettempdir() not in page
+    assert str(ROOT) not in page
+
+
 @pytest.mark.integration
 @pytest.mark.slow
 def test_a_study_runs_over_two_hosts_and_each_fetches_the_data_once(temporary):
