@@ -19,7 +19,7 @@ from dml_core.losses.registry import build_loss
 from dml_core.training.determinism import limited_threads
 
 GROUP = "losses"
-DIM, BATCH, SAMPLES, ROUNDS = 512, 180, 4, 15
+DIM, BATCH, SMALL_BATCH, SAMPLES, ROUNDS = 512, 180, 40, 4, 15
 CLASSES, FEW_CLASSES = (100, 11_318), (50,)
 TOLERANCE = 1e-9
 """Relative to the largest entry; both compute in float64, in another order."""
@@ -45,7 +45,8 @@ def run_losses(settings: Settings) -> list[Row]:
     rows: list[Row] = []
     with limited_threads(1):
         for num_classes in FEW_CLASSES if settings.short else CLASSES:
-            embeddings, labels = _draw_batch(num_classes)
+            size = SMALL_BATCH if settings.short else BATCH
+            embeddings, labels = _draw_batch(num_classes, size)
             for pair in _pairs(num_classes):
                 rows += _measure(pair, embeddings, labels, num_classes, settings)
     compared = [row.ratio for row in rows if row.target < 1]
@@ -63,7 +64,7 @@ def _measure(
     if isinstance(pair.ours, ProxyLoss):
         proxies = pair.ours.proxies.detach()
         runs["products"] = lambda: _multiply(embeddings, proxies)
-    seconds = time_in_turns(runs, rounds=settings.rounds(ROUNDS))
+    seconds = time_in_turns(runs, settings, rounds=ROUNDS)
     name = f"{pair.name}, {num_classes:,} classes"
     compared = make_row(
         GROUP,
@@ -144,12 +145,12 @@ def _listed(parameter: nn.Parameter | None) -> list[nn.Parameter]:
     return [] if parameter is None else [parameter]
 
 
-def _draw_batch(num_classes: int) -> tuple[Tensor, Tensor]:
+def _draw_batch(num_classes: int, size: int) -> tuple[Tensor, Tensor]:
     """Returns unit vectors, a little nearer to those of their class: every mining finds some."""
     chance = torch.Generator().manual_seed(0)
-    chosen = torch.randperm(num_classes, generator=chance)[: BATCH // SAMPLES]
+    chosen = torch.randperm(num_classes, generator=chance)[: size // SAMPLES]
     centers = torch.randn(len(chosen), DIM, generator=chance).repeat_interleave(SAMPLES, dim=0)
-    points = centers + 2 * torch.randn(BATCH, DIM, generator=chance)
+    points = centers + 2 * torch.randn(size, DIM, generator=chance)
     return nn.functional.normalize(points, dim=1), chosen.repeat_interleave(SAMPLES)
 
 
