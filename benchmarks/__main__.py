@@ -20,6 +20,7 @@ Benchmark = Callable[[Settings], list[Row]]
 
 BENCHMARKS = {
     "losses": "benchmarks.losses:run_losses",
+    "evaluation": "benchmarks.evaluation:run_evaluation",
 }
 """By name; imported when it runs, so that one benchmark does not pay for another's libraries."""
 

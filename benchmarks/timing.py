@@ -23,16 +23,20 @@ def time_in_turns(
     *,
     rounds: int,
     clock: Clock = PROCESSOR,
+    warm_up: bool = True,
 ) -> dict[str, list[float]]:
-    """Returns the seconds of each competitor, round by round; one warm-up before.
+    """Returns the seconds of each competitor, round by round.
 
     In one round each competitor runs once, or as often as fills a measurable time, and every
-    second round runs them the other way around, so that none always follows the same one. A
-    short run has nothing to measure: the time of everything is 1.
+    second round runs them the other way around, so that none always follows the same one. Before
+    that each runs once or twice to warm up, which work of minutes may do without. A short run has
+    nothing to measure: the time of everything is 1.
     """
     if settings.short:
         return {name: [1.0] for name in competitors}
-    repeats = {name: _count_repeats(run, clock) for name, run in competitors.items()}
+    repeats = {
+        name: _count_repeats(run, clock) if warm_up else 1 for name, run in competitors.items()
+    }
     seconds: dict[str, list[float]] = {name: [] for name in competitors}
     for number in range(rounds):
         for name in list(competitors)[:: -1 if number % 2 else 1]:
