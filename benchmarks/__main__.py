@@ -20,7 +20,9 @@ Benchmark = Callable[[Settings], list[Row]]
 
 BENCHMARKS = {
     "losses": "benchmarks.losses:run_losses",
+    "expansion": "benchmarks.expansion:run_expansion",
     "evaluation": "benchmarks.evaluation:run_evaluation",
+    "steps": "benchmarks.steps:run_steps",
 }
 """By name; imported when it runs, so that one benchmark does not pay for another's libraries."""
 
