@@ -22,7 +22,9 @@ BENCHMARKS = {
     "losses": "benchmarks.losses:run_losses",
     "expansion": "benchmarks.expansion:run_expansion",
     "evaluation": "benchmarks.evaluation:run_evaluation",
+    "input": "benchmarks.inputs:run_inputs",
     "steps": "benchmarks.steps:run_steps",
+    "many_classes": "benchmarks.many_classes:run_rows",
 }
 """By name; imported when it runs, so that one benchmark does not pay for another's libraries."""
 

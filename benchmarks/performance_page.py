@@ -26,6 +26,8 @@ def render_page(text: str, source: Path) -> str:
 def render_table(source: Path) -> str:
     """Returns the machine's description and a table for each group, as Markdown."""
     rows, machine = read_rows(source), read_machine(source)
+    if not rows:
+        return "Nothing was measured yet."
     facts = f"{machine['processor']}, {machine['cores']} cores, {machine['system']}"
     parts = [f"Measured on: {facts}. {_count_reached(rows)}"]
     for group in dict.fromkeys(row.group for row in rows):

@@ -1,12 +1,15 @@
 """The benchmarks compare what gives the same results, and their page says what their file says."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.performance_page import render_page
 from benchmarks.rows import Row, make_row, read_rows, write_rows
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -63,6 +66,11 @@ def test_a_page_without_marks_is_refused(tmp_path):
     write_rows([_row()], path, groups=["g"])
     with pytest.raises(ValueError, match="<!-- table -->"):
         render_page("no marks", path)
+
+
+def test_the_page_says_what_its_file_says():
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert render_page(page, ROOT / "docs" / "performance.json") == page
 
 
 def _row() -> Row:
