@@ -1,42 +1,81 @@
-"""Runs all benchmarks, prints their tables and writes results/benchmarks.json."""
+"""Runs the benchmarks, prints their rows and writes them to a file.
 
-import json
+python -m benchmarks [--only NAME ...] [--json FILE] [--short] [--cars PATH] [--render PAGE]
+"""
+
+import argparse
 import os
-import platform
+import sys
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
-import faiss
-import torch
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.evaluation import run_evaluation
-from benchmarks.losses import run_losses
+from benchmarks.performance_page import render_file
+from benchmarks.rows import Row, print_rows, write_rows
+from benchmarks.settings import Settings
 
+Benchmark = Callable[[Settings], list[Row]]
 
-def main() -> None:
-    """Measures with one thread each, as a trial of a sweep has."""
-    torch.set_num_threads(1)
-    faiss.omp_set_num_threads(1)
-    results: dict[str, list[dict[str, object]]] = {}
-    for name, run in (("losses", run_losses), ("evaluation", run_evaluation)):
-        results[name] = run()
-        _print(name, results[name])
-    machine = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-    target = Path("results") / "benchmarks.json"
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(json.dumps({"machine": machine, **results}, indent=2) + "\n")
-    Console().print(f"written to {target}")
+BENCHMARKS = {
+    "losses": "benchmarks.losses:run_losses",
+    "expansion": "benchmarks.expansion:run_expansion",
+    "evaluation": "benchmarks.evaluation:run_evaluation",
+    "input": "benchmarks.inputs:run_inputs",
+    "steps": "benchmarks.steps:run_steps",
+    "many_classes": "benchmarks.many_classes:run_rows",
+}
+"""By name; imported when it runs, so that one benchmark does not pay for another's libraries."""
 
 
-def _print(title: str, rows: list[dict[str, object]]) -> None:
-    table = Table(title=title, title_justify="left")
-    for column in rows[0]:
-        table.add_column(column, justify="right")
-    for row in rows:
-        table.add_row(*(f"{v:.3g}" if isinstance(v, float) else str(v) for v in row.values()))
-    Console().print(table)
+def main(arguments: list[str] | None = None) -> int:
+    """Returns 1 where two sides that should agree gave different results, else 0."""
+    options = _parse(arguments)
+    if options.render is not None:
+        render_file(options.render, options.json)
+        return 0
+    settings = Settings(short=options.short, cars=options.cars)
+    rows: list[Row] = []
+    for name in options.only or BENCHMARKS:
+        new = _load(name)(settings)
+        print_rows(new, short=settings.short)
+        rows += new
+        if not settings.short:
+            write_rows(new, options.json, groups=[name])
+    return _report_unequal(rows)
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, metavar="NAME")
+    parser.add_argument("--json", type=Path, default=Path("results") / "bench.json")
+    parser.add_argument("--short", action="store_true", help="compare values, measure nothing")
+    parser.add_argument("--cars", type=Path, default=_path_in("DML_BENCH_CARS"))
+    parser.add_argument("--render", type=Path, help="write the table of --json into this page")
+    return parser.parse_args(arguments)
+
+
+def _path_in(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    return Path(value) if value else None
+
+
+def _load(name: str) -> Benchmark:
+    module, _, function = BENCHMARKS[name].partition(":")
+    benchmark: Benchmark = getattr(import_module(module), function)
+    return benchmark
+
+
+def _report_unequal(rows: list[Row]) -> int:
+    unequal = [row for row in rows if not row.equal]
+    for row in unequal:
+        Console(stderr=True).print(
+            f"{row.group}: {row.name} differs by {row.difference} from {row.against}, "
+            f"more than {row.tolerance}"
+        )
+    return 1 if unequal else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

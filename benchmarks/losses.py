@@ -1,69 +1,197 @@
-"""Each loss's forward and backward against pytorch-metric-learning's."""
+"""Each loss's forward and backward against pytorch-metric-learning's and against bare products."""
 
-from collections.abc import Callable, Iterator
+import copy
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from pytorch_metric_learning import losses, miners, reducers
+from torch import Tensor, nn
 
+from benchmarks.rows import Row, make_row, milliseconds, quartiles
+from benchmarks.settings import Settings
 from benchmarks.timing import time_in_turns
+from dml_core.losses.proxies import ProxyLoss
 from dml_core.losses.registry import build_loss
+from dml_core.training.determinism import limited_threads
 
-BATCH, DIM, SAMPLES = 180, 512, 4
+GROUP = "losses"
+DIM, BATCH, SMALL_BATCH, SAMPLES, ROUNDS = 512, 180, 40, 4, 15
+CLASSES, FEW_CLASSES = (100, 11_318), (50,)
+TOLERANCE = 1e-9
+"""Relative to the largest entry; both compute in float64, in another order."""
+ARCFACE_DEGREES = 28.6
 
-
-def run_losses() -> list[dict[str, object]]:
-    """Returns a row for each loss: our milliseconds, theirs, and the ratio."""
-    rows: list[dict[str, object]] = []
-    for num_classes in (100, 11_318):
-        for name, ours, theirs in _pairs(num_classes):
-            seconds = time_in_turns({"ours": ours, "theirs": theirs})
-            rows.append(
-                {
-                    "loss": name,
-                    "classes": num_classes,
-                    "ours_ms": 1000 * seconds["ours"],
-                    "pml_ms": 1000 * seconds["theirs"],
-                    "ratio": seconds["ours"] / seconds["theirs"],
-                }
-            )
-    return rows
+LossFunction = Callable[..., Tensor]
 
 
-def _pairs(num_classes: int) -> Iterator[tuple[str, Callable[[], None], Callable[[], None]]]:
-    torch.manual_seed(0)
-    embeddings = torch.nn.functional.normalize(torch.randn(BATCH, DIM), dim=1)
-    labels = torch.randperm(min(num_classes, 100))[: BATCH // SAMPLES].repeat_interleave(SAMPLES)
+@dataclass(frozen=True)
+class Pair:
+    """The same loss twice."""
 
-    def step(loss: Callable[..., torch.Tensor]) -> Callable[[], None]:
-        def run() -> None:
-            leaf = embeddings.clone().requires_grad_()
-            loss(leaf, labels).backward()
-
-        return run
-
-    for name, theirs in _theirs(num_classes).items():
-        knobs = {"mining_epsilon": None} if name == "multi_similarity" else {}
-        ours = build_loss(name, num_classes=num_classes, embedding_dim=DIM, **knobs)
-        yield name, step(ours), step(theirs)
+    name: str
+    ours: nn.Module
+    theirs: LossFunction
+    their_proxies: nn.Parameter | None = None
+    is_transposed: bool = False
+    """Whether their proxies are columns."""
 
 
-def _theirs(num_classes: int) -> dict[str, Callable[..., torch.Tensor]]:
-    proxies = {"num_classes": num_classes, "embedding_size": DIM}
-    chosen: dict[str, Callable[..., torch.Tensor]] = {
-        "proxy_anchor": losses.ProxyAnchorLoss(**proxies),
-        "proxy_nca": losses.ProxyNCALoss(**proxies),
-        "norm_softmax": losses.NormalizedSoftmaxLoss(**proxies),
-        "arcface": losses.ArcFaceLoss(**proxies),
+def run_losses(settings: Settings) -> list[Row]:
+    """Returns a row for each loss and number of classes, and one for the mean of all."""
+    rows: list[Row] = []
+    with limited_threads(1):
+        for num_classes in FEW_CLASSES if settings.short else CLASSES:
+            size = SMALL_BATCH if settings.short else BATCH
+            embeddings, labels = _draw_batch(num_classes, size)
+            for pair in _pairs(num_classes):
+                rows += _measure(pair, embeddings, labels, num_classes, settings)
+    compared = [row.ratio for row in rows if row.target < 1]
+    mean = math.exp(statistics.fmean(math.log(ratio) for ratio in compared))
+    return [*rows, _mean_row(mean, compared)]
+
+
+def _measure(
+    pair: Pair, embeddings: Tensor, labels: Tensor, num_classes: int, settings: Settings
+) -> list[Row]:
+    runs: dict[str, Callable[[], object]] = {
+        "ours": lambda: _step(pair.ours, list(pair.ours.parameters()), embeddings, labels),
+        "theirs": lambda: _step(pair.theirs, _listed(pair.their_proxies), embeddings, labels),
     }
-    if num_classes > 100:
-        return chosen
-    # The losses over pairs do not see how many classes there are.
+    if isinstance(pair.ours, ProxyLoss):
+        proxies = pair.ours.proxies.detach()
+        runs["products"] = lambda: _multiply(embeddings, proxies)
+    seconds = time_in_turns(runs, settings, rounds=ROUNDS)
+    name = f"{pair.name}, {num_classes:,} classes"
+    compared = make_row(
+        GROUP,
+        name,
+        ours=milliseconds(seconds["ours"]),
+        theirs=milliseconds(seconds["theirs"]),
+        target=0.9,
+        against="pytorch-metric-learning",
+        difference=_difference(pair, embeddings, labels),
+        tolerance=TOLERANCE,
+    )
+    if "products" not in seconds:
+        return [compared]
+    bare = make_row(
+        GROUP,
+        name,
+        ours=milliseconds(seconds["ours"]),
+        theirs=milliseconds(seconds["products"]),
+        target=2.0,
+        against="two bare products",
+    )
+    return [compared, bare]
+
+
+def _mean_row(mean: float, ratios: list[float]) -> Row:
+    return Row(
+        group=GROUP,
+        name="geometric mean of all losses",
+        against="pytorch-metric-learning",
+        unit="x",
+        ours=mean,
+        theirs=None,
+        ratio=mean,
+        spread=quartiles(ratios),
+        target=0.4,
+        direction="at most",
+        note="the spread is over the losses",
+    )
+
+
+def _step(
+    loss: LossFunction, parameters: list[nn.Parameter], embeddings: Tensor, labels: Tensor
+) -> list[Tensor]:
+    """Returns the loss, the embeddings' gradient and the proxies', computed as in a step."""
+    for parameter in parameters:
+        parameter.grad = None
+    leaf = embeddings.detach().requires_grad_()
+    value = loss(leaf, labels)
+    value.backward()
+    gradients = [leaf.grad, *(parameter.grad for parameter in parameters)]
+    return [value.detach(), *(gradient for gradient in gradients if gradient is not None)]
+
+
+def _multiply(embeddings: Tensor, proxies: Tensor) -> Tensor:
+    """Compares a batch with proxies, and multiplies what could be the gradient back."""
+    return (embeddings @ proxies.t()).t() @ embeddings
+
+
+def _difference(pair: Pair, embeddings: Tensor, labels: Tensor) -> float:
+    """Returns the largest difference of value and gradients, relative to the largest entry.
+
+    In double precision: in single, rounding may take one of the mined triplets in or out.
+    """
+    double = embeddings.double()
+    own_loss = copy.deepcopy(pair.ours).double()
+    ours = _step(own_loss, list(own_loss.parameters()), double, labels)
+    # Theirs takes over the precision of the embeddings by itself, and gives it back next time.
+    theirs = _step(pair.theirs, _listed(pair.their_proxies), double, labels)
+    if pair.is_transposed:
+        theirs[-1] = theirs[-1].t()
+    return max(
+        float((own - other).abs().max() / other.abs().max())
+        for own, other in zip(ours, theirs, strict=True)
+    )
+
+
+def _listed(parameter: nn.Parameter | None) -> list[nn.Parameter]:
+    return [] if parameter is None else [parameter]
+
+
+def _draw_batch(num_classes: int, size: int) -> tuple[Tensor, Tensor]:
+    """Returns unit vectors, a little nearer to those of their class: every mining finds some."""
+    chance = torch.Generator().manual_seed(0)
+    chosen = torch.randperm(num_classes, generator=chance)[: size // SAMPLES]
+    centers = torch.randn(len(chosen), DIM, generator=chance).repeat_interleave(SAMPLES, dim=0)
+    points = centers + 2 * torch.randn(size, DIM, generator=chance)
+    return nn.functional.normalize(points, dim=1), chosen.repeat_interleave(SAMPLES)
+
+
+def _pairs(num_classes: int) -> list[Pair]:
+    torch.manual_seed(0)
+    size: dict[str, Any] = {"num_classes": num_classes, "embedding_size": DIM}
+    margin = {"margin": math.radians(ARCFACE_DEGREES), "scale": 64.0}
+    # Their Proxy-NCA has the image's own proxy below the line.
+    nca = {"scale": 8.0, "target_in_denominator": True}
+    return [
+        _proxy_pair("proxy_anchor", losses.ProxyAnchorLoss(**size), size),
+        _proxy_pair("proxy_nca", losses.ProxyNCALoss(softmax_scale=8, **size), size, **nca),
+        _proxy_pair("norm_softmax", losses.NormalizedSoftmaxLoss(**size), size),
+        _proxy_pair("arcface", losses.ArcFaceLoss(margin=ARCFACE_DEGREES, **size), size, **margin),
+        _pair("contrastive", losses.ContrastiveLoss(neg_margin=1.4), size, negative_margin=1.4),
+        _pair("triplet", _semi_hard_triplet(), size),
+        _pair("n_pair", losses.NPairsLoss(), size, scale=1.0),
+        _pair("lifted_structure", losses.LiftedStructureLoss(), size),
+        _pair("multi_similarity", losses.MultiSimilarityLoss(), size, mining_epsilon=None),
+    ]
+
+
+def _semi_hard_triplet() -> LossFunction:
     miner = miners.TripletMarginMiner(margin=0.2, type_of_triplets="semihard")
     triplet = losses.TripletMarginLoss(margin=0.2, reducer=reducers.MeanReducer())
-    return chosen | {
-        "contrastive": losses.ContrastiveLoss(neg_margin=0.5),
-        "triplet": lambda x, y: triplet(x, y, miner(x, y)),
-        "n_pair": losses.NPairsLoss(),
-        "lifted_structure": losses.LiftedStructureLoss(),
-        "multi_similarity": losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5),
-    }
+    return lambda embeddings, labels: triplet(embeddings, labels, miner(embeddings, labels))
+
+
+def _pair(name: str, theirs: LossFunction, size: dict[str, Any], **knobs: Any) -> Pair:
+    ours = build_loss(
+        name, num_classes=size["num_classes"], embedding_dim=size["embedding_size"], **knobs
+    )
+    return Pair(name, ours, theirs)
+
+
+def _proxy_pair(name: str, theirs: nn.Module, size: dict[str, Any], **knobs: Any) -> Pair:
+    """Returns the pair with the same proxies on both sides."""
+    ours = _pair(name, theirs, size, **knobs).ours
+    is_transposed = hasattr(theirs, "W")
+    proxies: nn.Parameter = theirs.W if is_transposed else theirs.proxies
+    assert isinstance(ours, ProxyLoss)
+    with torch.no_grad():
+        proxies.copy_(ours.proxies.t() if is_transposed else ours.proxies)
+    return Pair(name, ours, theirs, proxies, is_transposed)

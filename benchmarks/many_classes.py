@@ -1,8 +1,9 @@
 """A proxy loss with a million classes against the full loss with ten thousand, step by step.
 
-Run it with: python -m benchmarks.many_classes. Each case trains in a process of its own, so that
-its peak memory is its own, and the cases take turns, so that a noisy machine is noisy for all.
-Times are the processor's, of one thread, which other processes disturb less than the clock's.
+The table of docs/losses.md comes from: python -m benchmarks.many_classes. Each case trains in a
+process of its own, so that its peak memory is its own, and the cases take turns, so that a noisy
+machine is noisy for all. Times are the processor's, of one thread, which other processes disturb
+less than the clock's.
 """
 
 import multiprocessing
@@ -15,12 +16,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from benchmarks.rows import Row, make_row, milliseconds
+from benchmarks.settings import Settings
 from dml_core.config.optimizer import AdamWConfig
 from dml_core.losses.proxies import ProxyLoss
+from dml_core.losses.proxy_subset import draw_proxy_subset
 from dml_core.losses.registry import build_loss
 from dml_core.training.optimizers import build_optimizer
 from dml_core.training.report import measure_peak_memory_mib
 
+GROUP = "many_classes"
 BATCH, DIM, IMAGES = 100, 128, 2000
 ROUNDS, STEPS, WARMUP_STEPS = 15, 10, 80
 CPU = torch.device("cpu")
@@ -101,8 +106,60 @@ def serve(case: Case, line: Connection) -> None:
         line.send(training.take_steps(count))
 
 
-def run_many_classes(cases: list[Case]) -> list[dict[str, object]]:
-    """Returns a row for each case; the first of them is what the others are compared with."""
+def run_rows(settings: Settings) -> list[Row]:
+    """Returns a row for each loss: a hundredth of a million classes against all of ten thousand."""
+    rows = []
+    for loss in dict.fromkeys(case.loss for case in CASES):
+        full, sampled = ([1.0], [1.0])
+        if not settings.short:
+            cases = [Case(loss, 10_000, 1.0), Case(loss, 1_000_000, 0.01)]
+            rounds = measure_rounds(cases)
+            full, sampled = ([r.seconds_per_step for r in taken[1:]] for taken in rounds)
+        rows.append(
+            make_row(
+                GROUP,
+                f"{loss}, a million classes, proxy_ratio 0.01",
+                ours=milliseconds(sampled),
+                theirs=milliseconds(full),
+                target=1.5,
+                against="all proxies of ten thousand classes",
+                difference=compare_with_drawn(loss),
+            )
+        )
+    return rows
+
+
+def compare_with_drawn(name: str) -> float:
+    """Returns how far a loss with few of many proxies is from the full loss of just those.
+
+    The largest difference of the value and of the gradients of embeddings and proxies.
+    """
+    torch.manual_seed(0)
+    embeddings, labels = torch.randn(BATCH, DIM), torch.randint(5000, (BATCH,))
+    sampled = build_loss(name, num_classes=5000, embedding_dim=DIM, proxy_ratio=0.1)
+    assert isinstance(sampled, ProxyLoss)
+    drawn = draw_proxy_subset(
+        labels,
+        num_classes=5000,
+        size=sampled.num_participating,
+        generator=torch.Generator().manual_seed(1),
+    )
+    sampled.reseed(torch.Generator().manual_seed(1))
+    few = build_loss(name, num_classes=len(drawn.classes), embedding_dim=DIM)
+    assert isinstance(few, ProxyLoss)
+    few.proxies.data.copy_(sampled.proxies.data[drawn.classes])
+    results = []
+    for loss, targets in ((sampled, labels), (few, drawn.targets)):
+        leaf = embeddings.clone().requires_grad_()
+        value = loss(leaf, targets)
+        value.backward()
+        results.append([value.detach(), leaf.grad, loss.proxies.grad])
+    results[0][2] = results[0][2][drawn.classes]
+    return max(float((one - other).abs().max()) for one, other in zip(*results, strict=True))
+
+
+def measure_rounds(cases: list[Case]) -> list[list[Round]]:
+    """Returns for each case what the warm-up and then each round took and brought."""
     context = multiprocessing.get_context("spawn")
     lines, processes = [], []
     for case in cases:
@@ -112,13 +169,19 @@ def run_many_classes(cases: list[Case]) -> list[dict[str, object]]:
         lines.append(ours)
         processes.append(process)
     # The warm-up touches all memory for the first time, which the system has to find then.
-    rounds: list[list[Round]] = [[_ask(line, WARMUP_STEPS)] for line in lines]
+    taken: list[list[Round]] = [[_ask(line, WARMUP_STEPS)] for line in lines]
     for _ in range(ROUNDS):
-        for taken, line in zip(rounds, lines, strict=True):
-            taken.append(_ask(line, STEPS))
+        for of_case, line in zip(taken, lines, strict=True):
+            of_case.append(_ask(line, STEPS))
     for line, process in zip(lines, processes, strict=True):
         line.send(0)
         process.join()
+    return taken
+
+
+def run_many_classes(cases: list[Case]) -> list[dict[str, object]]:
+    """Returns a row for each case; the first of them is what the others are compared with."""
+    rounds = measure_rounds(cases)
     seconds = [statistics.median(r.seconds_per_step for r in taken[1:]) for taken in rounds]
     return [
         {

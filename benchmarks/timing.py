@@ -1,20 +1,55 @@
 """Times competitors in turns, so that a noisy machine is noisy for all of them."""
 
-import statistics
+import math
 import time
 from collections.abc import Callable, Mapping
 
+from benchmarks.settings import Settings
+
+Clock = Callable[[], float]
+
+PROCESSOR: Clock = time.process_time
+"""Processor time of this process: what others do at the same time disturbs it less. It equals the
+clock's on an idle machine with one thread, and is wrong for work in other processes."""
+WALL: Clock = time.perf_counter
+"""What a user waits."""
+SHORTEST_SECONDS = 0.03
+"""Work that is shorter is repeated within a round, since a clock's own steps would show."""
+
 
 def time_in_turns(
-    competitors: Mapping[str, Callable[[], object]], *, rounds: int = 15
-) -> dict[str, float]:
-    """Returns the median seconds of each competitor over interleaved rounds; one warm-up each."""
-    for run in competitors.values():
-        run()
+    competitors: Mapping[str, Callable[[], object]],
+    settings: Settings,
+    *,
+    rounds: int,
+    clock: Clock = PROCESSOR,
+    warm_up: bool = True,
+) -> dict[str, list[float]]:
+    """Returns the seconds of each competitor, round by round.
+
+    In one round each competitor runs once, or as often as fills a measurable time, and every
+    second round runs them the other way around, so that none always follows the same one. Before
+    that each runs once or twice to warm up, which work of minutes may do without. A short run has
+    nothing to measure: the time of everything is 1.
+    """
+    if settings.short:
+        return {name: [1.0] for name in competitors}
+    repeats = {
+        name: _count_repeats(run, clock) if warm_up else 1 for name, run in competitors.items()
+    }
     seconds: dict[str, list[float]] = {name: [] for name in competitors}
-    for _ in range(rounds):
-        for name, run in competitors.items():
-            started = time.perf_counter()
-            run()
-            seconds[name].append(time.perf_counter() - started)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    for number in range(rounds):
+        for name in list(competitors)[:: -1 if number % 2 else 1]:
+            run, times = competitors[name], repeats[name]
+            started = clock()
+            for _ in range(times):
+                run()
+            seconds[name].append((clock() - started) / times)
+    return seconds
+
+
+def _count_repeats(run: Callable[[], object], clock: Clock) -> int:
+    run()
+    started = clock()
+    run()
+    return max(1, math.ceil(SHORTEST_SECONDS / max(clock() - started, 1e-6)))

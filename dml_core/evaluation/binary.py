@@ -21,37 +21,40 @@ def pack_bits(embeddings: FloatArray) -> npt.NDArray[np.uint8]:
     return np.packbits(embeddings > 0, axis=1)
 
 
-def iterate_binary_neighbors(
-    queries: FloatArray,
-    gallery: FloatArray | None = None,
-    *,
-    num_neighbors: int,
-    block_size: int = 1024,
-) -> Iterator[NeighborBlock]:
-    """Yields the nearest neighbours by Hamming distance, as `iterate_neighbors` does.
+class BinarySearch:
+    """Searches by Hamming distance, as a `NeighborSearch` does by others.
 
     Args:
         queries: (Q, D) embeddings, with or without unit length: the bits are the same.
         gallery: (G, D) embeddings; None searches among the queries, without the query itself.
-        num_neighbors: K; fewer are given where the gallery has fewer.
         block_size: most queries at once; changes no neighbour.
     """
-    searched = queries if gallery is None else gallery
-    order = shuffled_order(len(searched))
-    gallery_codes = pack_bits(searched)
-    query_codes = gallery_codes if gallery is None else pack_bits(queries)
-    index = faiss.IndexBinaryFlat(8 * gallery_codes.shape[1])
-    index.add(gallery_codes[order])
 
-    def search(block: slice, count: int) -> tuple[Any, IntArray]:
-        distances, positions = index.search(query_codes[block], count)
-        return distances, positions
+    def __init__(
+        self, queries: FloatArray, gallery: FloatArray | None = None, *, block_size: int = 1024
+    ) -> None:
+        gallery_codes = pack_bits(queries if gallery is None else gallery)
+        self._queries = gallery_codes if gallery is None else pack_bits(queries)
+        self._order = shuffled_order(len(gallery_codes))
+        self._index = faiss.IndexBinaryFlat(8 * gallery_codes.shape[1])
+        self._index.add(gallery_codes[self._order])
+        self._removes_self = gallery is None
+        self._block_size = block_size
 
-    yield from search_in_blocks(
-        search,
-        num_queries=len(queries),
-        order=order,
-        removes_self=gallery is None,
-        num_neighbors=num_neighbors,
-        block_size=block_size,
-    )
+    def __call__(self, num_neighbors: int, rows: IntArray | None = None) -> Iterator[NeighborBlock]:
+        """Yields the nearest neighbours of all queries, or of those in some rows."""
+        codes = self._queries if rows is None else self._queries[rows]
+
+        def search(block: slice, count: int) -> tuple[Any, IntArray]:
+            distances, positions = self._index.search(codes[block], count)
+            return distances, positions
+
+        return search_in_blocks(
+            search,
+            num_queries=len(codes),
+            order=self._order,
+            removes_self=self._removes_self,
+            num_neighbors=num_neighbors,
+            block_size=self._block_size,
+            rows=rows,
+        )

@@ -2,8 +2,6 @@
 
 # D = embedding dim, L = label columns, N = images
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 
@@ -16,11 +14,11 @@ from dml_core.evaluation.arrays import (
     check_embeddings,
     check_labels,
 )
-from dml_core.evaluation.binary import iterate_binary_neighbors
+from dml_core.evaluation.binary import BinarySearch
 from dml_core.evaluation.clustering import score_clustering
 from dml_core.evaluation.continuous import score_continuous
-from dml_core.evaluation.neighbors import NeighborBlock, iterate_neighbors
-from dml_core.evaluation.retrieval import FindNeighbors, count_relevant, score_retrieval
+from dml_core.evaluation.neighbors import NeighborSearch
+from dml_core.evaluation.retrieval import count_relevant, score_retrieval
 from dml_core.evaluation.sets import QueryAndGallery, split_by_role
 from dml_core.evaluation.synthetic import score_synthetic
 from dml_core.evaluation.vectors import Metric
@@ -90,19 +88,9 @@ def _nothing_to_find(num_queries: int) -> ValueError:
 
 def _neighbor_search(
     embeddings: FloatArray, sets: QueryAndGallery, *, config: EvaluationConfig, metric: Metric
-) -> FindNeighbors:
+) -> NeighborSearch:
     queries, gallery = sets.split(embeddings)
-
-    def find(num_neighbors: int) -> Iterator[NeighborBlock]:
-        return iterate_neighbors(
-            queries,
-            gallery,
-            num_neighbors=num_neighbors,
-            metric=metric,
-            block_size=config.block_size,
-        )
-
-    return find
+    return NeighborSearch(queries, gallery, metric=metric, block_size=config.block_size)
 
 
 def _retrieval_numbers(
@@ -123,12 +111,7 @@ def _binary_numbers(
     if not config.binary:
         return {}
     queries, gallery = sets.split(embeddings)
-
-    def find(num_neighbors: int) -> Iterator[NeighborBlock]:
-        return iterate_binary_neighbors(
-            queries, gallery, num_neighbors=num_neighbors, block_size=config.block_size
-        )
-
+    find = BinarySearch(queries, gallery, block_size=config.block_size)
     scores = score_retrieval(find, *sets.split(labels), recall_at=config.recall_at)
     return scores.named("binary_")
 

@@ -28,6 +28,59 @@ MAX_BLOCK_ENTRIES = 2**22
 """Most entries (queries times neighbours) of a block: about 100 MB while one is searched."""
 
 
+class NeighborSearch:
+    """An exact search for the nearest gallery items of queries; the gallery is indexed once.
+
+    Args:
+        queries: (Q, D) finite embeddings.
+        gallery: (G, D) finite embeddings; None searches among the queries, each query itself
+            removed by its index.
+        metric: cosine compares directions, euclidean distances.
+        block_size: most queries at once. Bounds the memory and changes no neighbour, save where
+            two distances differ by float32's rounding only.
+    """
+
+    def __init__(
+        self,
+        queries: FloatArray,
+        gallery: FloatArray | None = None,
+        *,
+        metric: Metric,
+        block_size: int = 1024,
+    ) -> None:
+        searched = queries if gallery is None else gallery
+        frame = Frame.around(searched, metric=metric)
+        vectors = frame.place(searched)
+        self._order = shuffled_order(len(searched))
+        self._index = build_index(vectors[self._order], metric=metric)
+        self._queries = vectors if gallery is None else frame.place(queries)
+        self._removes_self = gallery is None
+        self._block_size = block_size
+
+    def __call__(self, num_neighbors: int, rows: IntArray | None = None) -> Iterator[NeighborBlock]:
+        """Yields the nearest neighbours, block after block in the order of queries.
+
+        Args:
+            num_neighbors: K; fewer are given where the gallery has fewer.
+            rows: (M,) which queries; None takes all.
+        """
+        queries = self._queries if rows is None else self._queries[rows]
+
+        def search(block: slice, count: int) -> tuple[Any, IntArray]:
+            distances, positions = self._index.search(queries[block], count)
+            return distances, positions
+
+        return search_in_blocks(
+            search,
+            num_queries=len(queries),
+            order=self._order,
+            removes_self=self._removes_self,
+            num_neighbors=num_neighbors,
+            block_size=self._block_size,
+            rows=rows,
+        )
+
+
 def iterate_neighbors(
     queries: FloatArray,
     gallery: FloatArray | None = None,
@@ -36,36 +89,9 @@ def iterate_neighbors(
     metric: Metric,
     block_size: int = 1024,
 ) -> Iterator[NeighborBlock]:
-    """Yields the nearest neighbours of every query, block after block in the order of queries.
-
-    Args:
-        queries: (Q, D) finite embeddings.
-        gallery: (G, D) finite embeddings; None searches among the queries, each query itself
-            removed by its index.
-        num_neighbors: K; fewer are given where the gallery has fewer.
-        metric: cosine compares directions, euclidean distances.
-        block_size: most queries at once. Bounds the memory and changes no neighbour, save where
-            two distances differ by float32's rounding only.
-    """
-    searched = queries if gallery is None else gallery
-    frame = Frame.around(searched, metric=metric)
-    order = shuffled_order(len(searched))
-    vectors = frame.place(searched)
-    index = build_index(vectors[order], metric=metric)
-    query_vectors = vectors if gallery is None else frame.place(queries)
-
-    def search(block: slice, count: int) -> tuple[Any, IntArray]:
-        distances, positions = index.search(query_vectors[block], count)
-        return distances, positions
-
-    yield from search_in_blocks(
-        search,
-        num_queries=len(queries),
-        order=order,
-        removes_self=gallery is None,
-        num_neighbors=num_neighbors,
-        block_size=block_size,
-    )
+    """Yields the nearest neighbours of every query, as a NeighborSearch of the arguments does."""
+    search = NeighborSearch(queries, gallery, metric=metric, block_size=block_size)
+    return search(num_neighbors)
 
 
 def build_index(vectors: FloatArray, *, metric: Metric) -> Any:
@@ -84,6 +110,7 @@ def search_in_blocks(
     removes_self: bool,
     num_neighbors: int,
     block_size: int,
+    rows: IntArray | None = None,
 ) -> Iterator[NeighborBlock]:
     """Yields neighbours from any exact search over a gallery that was shuffled by `order`.
 
@@ -91,9 +118,10 @@ def search_in_blocks(
         search: looks up a block of queries in the shuffled gallery.
         num_queries: Q.
         order: (G,) which gallery item stands at each position of the shuffled gallery.
-        removes_self: whether query i is gallery item i and must not find itself.
+        removes_self: whether each query is a gallery item and must not find itself.
         num_neighbors: K, cut to what the gallery has.
         block_size: most queries at once; fewer are taken where K is large.
+        rows: (Q,) which gallery item each query is; None where query i is item i.
     """
     count = min(num_neighbors, len(order) - int(removes_self))
     for block in query_blocks(num_queries, block_size=block_size, row_length=count):
@@ -102,7 +130,10 @@ def search_in_blocks(
             continue
         distances, positions = search(block, count + int(removes_self))
         neighbors = order[order_ties(distances, positions)]
-        yield block, drop_self(neighbors, block) if removes_self else neighbors
+        if removes_self:
+            own = np.arange(block.start, block.stop) if rows is None else rows[block]
+            neighbors = drop_self(neighbors, own)
+        yield block, neighbors
 
 
 def shuffled_order(num_gallery: int) -> IntArray:
@@ -143,13 +174,16 @@ def order_ties(distances: Any, positions: IntArray) -> IntArray:
     return ordered
 
 
-def drop_self(neighbors: IntArray, block: slice) -> IntArray:
+def drop_self(neighbors: IntArray, own: IntArray) -> IntArray:
     """Returns (B, K) neighbours without the query itself, from (B, K + 1) with it.
 
     A query that duplicates crowded out of its own list loses the last neighbour instead.
+
+    Args:
+        neighbors: (B, K + 1) gallery indices.
+        own: (B,) each query's own gallery index.
     """
-    own = np.arange(block.start, block.stop, dtype=np.int64)[:, None]
-    keep = neighbors != own
+    keep = neighbors != own[:, None]
     keep[keep.all(axis=1), -1] = False
     others: IntArray = neighbors[keep].reshape(len(neighbors), -1)
     return others

@@ -2,16 +2,27 @@
 
 # B = queries of a block, G = gallery items, K = neighbours, Q = queries, R = relevant per query
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from dml_core.evaluation.arrays import BoolArray, DoubleArray, IntArray, check_ranks
 from dml_core.evaluation.neighbors import NeighborBlock
 
-FindNeighbors = Callable[[int], Iterable[NeighborBlock]]
-"""K -> blocks of the K nearest neighbours of every query, in the order of the queries."""
+SHALLOW = 128
+"""Neighbours that cost next to nothing beside the distances: sorting out a thousand of each query
+takes longer than comparing it with ten thousand others."""
+
+
+class FindNeighbors(Protocol):
+    """A search for the nearest neighbours of queries."""
+
+    def __call__(
+        self, num_neighbors: int, rows: IntArray | None = None, /
+    ) -> Iterable[NeighborBlock]:
+        """Returns blocks of the nearest neighbours, in the order of queries: all, or some rows."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,9 @@ def score_retrieval(
     """Returns R@K, R-precision and MAP@R as in "A Metric Learning Reality Check".
 
     Args:
-        find_neighbors: called once, with the larger of the largest K and the largest R.
+        find_neighbors: called with the larger of the largest K and the largest R. Where K is
+            far larger, it is called with fewer first, and with K for the queries without a hit
+            among those: of the ranks beyond R only that of the first hit counts.
         query_labels: (Q,) class ids.
         gallery_labels: (G,) class ids; None where the queries are the gallery, in which case
             the neighbours must leave out the query itself.
@@ -62,14 +75,27 @@ def score_retrieval(
     query_codes, gallery_codes = _class_codes(query_labels, searched_labels)
     num_relevant = count_relevant(query_labels, gallery_labels)
     max_relevant = int(num_relevant.max(initial=0))
+    depth, full_depth = _search_depths(max_relevant, recall_at)
     rows = []
     if max_relevant:
-        for block, neighbors in find_neighbors(max([max_relevant, *recall_at])):
+        for block, neighbors in find_neighbors(depth):
             counts = num_relevant[block] > 0
             is_hit = gallery_codes[neighbors] == query_codes[block, None]
             rows.append(_score_queries(is_hit[counts], num_relevant[block][counts], max_relevant))
     per_query = np.concatenate(rows, axis=1) if rows else np.empty((3, 0))
+    late = np.flatnonzero(num_relevant)[np.isinf(per_query[0])]
+    if depth < full_depth and len(late):
+        blocks = find_neighbors(full_depth, late)
+        hits = (gallery_codes[found] == query_codes[late[b], None] for b, found in blocks)
+        per_query[0, np.isinf(per_query[0])] = np.concatenate([_first_ranks(h) for h in hits])
     return _summarise(per_query, recall_at=recall_at, num_all=len(query_labels))
+
+
+def _search_depths(max_relevant: int, recall_at: tuple[int, ...]) -> tuple[int, int]:
+    """Returns how many neighbours of all queries are looked for, and of those without a hit."""
+    full = max([max_relevant, *recall_at])
+    first = max(max_relevant, SHALLOW)
+    return (first, full) if full > 2 * first else (full, full)
 
 
 def count_relevant(query_labels: IntArray, gallery_labels: IntArray | None = None) -> IntArray:
@@ -92,8 +118,6 @@ def _class_codes(
 
 def _score_queries(is_hit: BoolArray, num_relevant: IntArray, max_relevant: int) -> DoubleArray:
     """(3, B): rank of the first hit (infinite without one), R-precision, average precision."""
-    first = is_hit.argmax(axis=1)
-    first_rank = np.where(is_hit[np.arange(len(is_hit)), first], first + 1.0, np.inf)
     # Always the columns up to the largest R of all queries, not of the block: a sum over more or
     # fewer zeros rounds differently, and the blocks must not show in the result.
     ranks = np.arange(1, max_relevant + 1)
@@ -101,7 +125,13 @@ def _score_queries(is_hit: BoolArray, num_relevant: IntArray, max_relevant: int)
     found = np.cumsum(counts, axis=1, dtype=np.int32)
     precisions = np.where(counts, found / ranks, 0.0)
     averages = precisions.sum(axis=1) / num_relevant
-    return np.stack([first_rank, found[:, -1] / num_relevant, averages])
+    return np.stack([_first_ranks(is_hit), found[:, -1] / num_relevant, averages])
+
+
+def _first_ranks(is_hit: BoolArray) -> DoubleArray:
+    """(B,) the rank of each query's first hit; infinite without one."""
+    first = is_hit.argmax(axis=1)
+    return np.where(is_hit[np.arange(len(is_hit)), first], first + 1.0, np.inf)
 
 
 def _summarise(

@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dml_core.evaluation.binary import iterate_binary_neighbors, pack_bits
+from dml_core.evaluation.binary import BinarySearch, pack_bits
 from dml_core.evaluation.neighbors import shuffled_order
 from tests.references.retrieval import distances_to_gallery
 
 
-def find_all(queries, gallery=None, **knobs):
-    blocks = iterate_binary_neighbors(queries, gallery, **knobs)
+def find_all(queries, gallery=None, *, num_neighbors, rows=None, **knobs):
+    blocks = BinarySearch(queries, gallery, **knobs)(num_neighbors, rows)
     return np.concatenate([indices for _, indices in blocks])
 
 
@@ -63,3 +63,10 @@ def test_blocks_change_no_neighbor():
     embeddings = np.random.default_rng(1).standard_normal((120, 8)).astype(np.float32)
     whole = find_all(embeddings, num_neighbors=30)
     np.testing.assert_array_equal(find_all(embeddings, num_neighbors=30, block_size=7), whole)
+
+
+def test_chosen_queries_find_what_they_find_among_all():
+    embeddings = np.random.default_rng(1).standard_normal((30, 16)).astype(np.float32)
+    rows = np.array([3, 29, 4])
+    every = find_all(embeddings, num_neighbors=5)
+    np.testing.assert_array_equal(find_all(embeddings, num_neighbors=5, rows=rows), every[rows])

@@ -8,6 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from dml_core.evaluation import neighbors as module
 from dml_core.evaluation.neighbors import (
+    NeighborSearch,
     drop_self,
     iterate_neighbors,
     order_ties,
@@ -144,4 +145,15 @@ def test_order_ties_sorts_within_equal_distances_only():
 def test_drop_self_removes_the_query_wherever_it_stands_or_else_the_last():
     # Queries 4, 5 and 6: first, in the middle, and crowded out by duplicates.
     neighbors = np.array([[4, 1, 2], [0, 5, 1], [0, 1, 2]])
-    assert drop_self(neighbors, slice(4, 7)).tolist() == [[1, 2], [0, 1], [0, 1]]
+    assert drop_self(neighbors, np.array([4, 5, 6])).tolist() == [[1, 2], [0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_chosen_queries_find_what_they_find_among_all(metric):
+    embeddings = np.random.default_rng(1).standard_normal((30, 16)).astype(np.float32)
+    search = NeighborSearch(embeddings, metric=metric, block_size=2)
+    every = np.concatenate([found for _, found in search(5)])
+    rows = np.array([3, 29, 4])
+    blocks = list(search(5, rows))
+    assert [block for block, _ in blocks] == [slice(0, 1), slice(1, 3)]
+    np.testing.assert_array_equal(np.concatenate([found for _, found in blocks]), every[rows])

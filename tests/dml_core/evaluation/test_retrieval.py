@@ -1,6 +1,7 @@
 """R@K, R-precision and MAP@R agree with worked values, plain loops and a peer."""
 
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -8,19 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
+from dml_core.evaluation import retrieval as module
 from dml_core.evaluation.neighbors import iterate_neighbors
 from dml_core.evaluation.retrieval import RetrievalScores, count_relevant, score_retrieval
 from tests.references.retrieval import score_rankings
 
 
-def cut_rankings(rankings, *, block_size):
+def cut_rankings(rankings, *, block_size=2):
     """Neighbours from complete rankings, as a search would give them."""
 
-    def find(num_neighbors):
-        for start in range(0, len(rankings), block_size):
-            block = slice(start, min(start + block_size, len(rankings)))
-            rows = [ranking[:num_neighbors] for ranking in rankings[block]]
-            yield block, np.array(rows, dtype=np.int64).reshape(len(rows), -1)
+    def find(num_neighbors, rows=None):
+        chosen = rankings if rows is None else [rankings[row] for row in rows]
+        for start in range(0, len(chosen), block_size):
+            block = slice(start, min(start + block_size, len(chosen)))
+            found = [ranking[:num_neighbors] for ranking in chosen[block]]
+            yield block, np.array(found, dtype=np.int64).reshape(len(found), -1)
 
     return find
 
@@ -105,6 +108,40 @@ def test_blocks_do_not_show_in_a_single_bit(case):
     ]
     np.testing.assert_array_equal(list(results[0].values()), list(results[1].values()))
     np.testing.assert_array_equal(list(results[0].values()), list(results[2].values()))
+
+
+@settings(max_examples=100, deadline=None)
+@given(labelled_rankings(), st.integers(1, 4))
+def test_a_search_in_two_steps_shows_in_no_bit(case, block_size):
+    query_labels, gallery_labels, is_own_gallery, rankings = case
+    gallery = None if is_own_gallery else np.array(gallery_labels, dtype=np.int64)
+    results = []
+    for shallow in (1, 1000):
+        with mock.patch.object(module, "SHALLOW", shallow):
+            scores = score_retrieval(
+                cut_rankings(rankings, block_size=block_size),
+                np.array(query_labels, dtype=np.int64),
+                gallery,
+                recall_at=(1, 2, 3, 5, 9),
+            )
+        results.append(list(scores.named().values()))
+    np.testing.assert_array_equal(*results)
+
+
+def test_only_queries_without_a_near_hit_are_searched_deeply(monkeypatch):
+    asked = []
+    # Query 0 finds its class at rank 2, query 2 at rank 3; query 1 has nothing to find.
+    search = cut_rankings([[1, 3, 2, 4], [4, 0, 2, 3], [1, 3, 4, 0], [0, 1, 2, 4], [2, 0, 1, 3]])
+
+    def find(num_neighbors, rows=None):
+        asked.append((num_neighbors, None if rows is None else rows.tolist()))
+        return search(num_neighbors, rows)
+
+    monkeypatch.setattr(module, "SHALLOW", 1)
+    labels = np.array([1, 9, 2, 1, 2])
+    scores = score_retrieval(find, labels, recall_at=(1, 2, 3, 4))
+    assert asked == [(1, None), (4, [0, 2])]
+    assert scores.recall_at == {1: 0.5, 2: 0.75, 3: 1.0, 4: 1.0}
 
 
 def test_ids_above_two_to_the_24_do_not_merge():
