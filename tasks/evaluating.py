@@ -7,21 +7,10 @@ from prefect import task
 
 from dml_core.data.parallel_map import count_cores
 from dml_core.data.prepared import open_test
-from dml_core.evaluation.of_checkpoint import embed_with_checkpoint
-from dml_core.evaluation.of_winners import evaluate_winners
-from dml_core.evaluation.retrieval_grid import (
-    draw_retrieval_grid,
-    find_examples,
-    save_retrieval_grid,
-)
-from dml_core.measures.embedding_files import write_embeddings
-from dml_core.measures.embedding_map import make_embedding_map, write_embedding_map
-from dml_core.measures.of_study import measure_study
 from dml_core.measures.winner_folders import WinnerFolder, list_winners
 from dml_core.studies.epoch_scores import selected_score
 from dml_core.studies.scores_file import StudyScores, collect_scores, write_scores
-from dml_core.training.checkpoint import load_checkpoint
-from dml_core.training.in_folder import read_epochs
+from dml_core.training.epochs_file import read_epochs
 from tasks.context import StudyContext, StudyRequest, load_context
 from tasks.retrying import is_momentary
 
@@ -39,6 +28,11 @@ def evaluate_study(request: StudyRequest) -> Path:
     scores.json; of the best model what it finds (retrieval.png), its embeddings, an index and a
     map of them; and measures.json where the study asks for measures.
     """
+    # What loads torch is imported where something is evaluated: a run with nothing to do reads
+    # this module for `best_winner` alone.
+    from dml_core.evaluation.of_winners import evaluate_winners
+    from dml_core.measures.of_study import measure_study
+
     context = load_context(request)
     winners = context.sweep_folder / "winners"
     if not winners.is_dir():
@@ -57,7 +51,7 @@ def _count_workers(winners: list[WinnerFolder]) -> int:
     """Returns every core, or one where starting processes would take longer than the work."""
     if not winners:
         return 1
-    images, _ = open_test(winners[0].load().config.data)
+    images, _ = open_test(winners[0].load_config().data)
     return count_cores() if len(winners) * len(images) >= FEW_IMAGES else 1
 
 
@@ -79,11 +73,21 @@ def best_winner(context: StudyContext, scores: StudyScores) -> Path:
 
 
 def _validation_score(winner: WinnerFolder) -> float | None:
-    return selected_score(read_epochs(winner.path), winner.load().config)
+    return selected_score(read_epochs(winner.path), winner.load_config())
 
 
 def _show_model(winner: Path, folder: Path) -> None:
     """Embeds the test images once and writes all that shows what the model makes of them."""
+    from dml_core.evaluation.of_checkpoint import embed_with_checkpoint
+    from dml_core.evaluation.retrieval_grid import (
+        draw_retrieval_grid,
+        find_examples,
+        save_retrieval_grid,
+    )
+    from dml_core.measures.embedding_files import write_embeddings
+    from dml_core.measures.embedding_map import make_embedding_map, write_embedding_map
+    from dml_core.training.checkpoint import load_checkpoint
+
     checkpoint = load_checkpoint(winner / "checkpoint.pt")
     images, info = open_test(checkpoint.config.data)
     embeddings = embed_with_checkpoint(checkpoint, images, content_hash=info.content_hash)

@@ -7,7 +7,7 @@ import pytest
 from dml_core.studies.ledger import Ledger
 from dml_core.studies.plain_specs import spec_to_plain
 from dml_core.studies.trial_spec import TrialSpec
-from dml_core.training.in_folder import read_epochs
+from dml_core.training.epochs_file import read_epochs
 from dml_core.training.team import TeamBroken
 from tasks.node_data import describe_data, open_once
 from tasks.trial_worker import TrialOrder, work_on_trial

@@ -41,9 +41,7 @@ def test_a_server_that_never_answers_does_not_hold_the_probe(silent_server, new_
     assert new_children() == []
 
 
-def test_a_probe_that_hangs_is_ended_with_all_that_it_started(
-    tmp_path, monkeypatch, new_children
-):
+def test_a_probe_that_hangs_is_ended_with_all_that_it_started(tmp_path, monkeypatch, new_children):
     # A package of the same name, earlier on the path, stands for a library that hangs.
     (tmp_path / "sitecustomize.py").write_text(
         "import os, subprocess, sys, time\n"
