@@ -20,6 +20,10 @@ Benchmark = Callable[[Settings], list[Row]]
 
 BENCHMARKS = {
     "losses": "benchmarks.losses:run_losses",
+    "frozen_trunk": "benchmarks.frozen_trunk:run_frozen_trunk",
+    "fine_tuning": "benchmarks.fine_tuning:run_fine_tuning",
+    "pipeline": "benchmarks.pipeline:run_pipeline",
+    "scaling": "benchmarks.scaling:run_scaling",
 }
 """By name; imported when it runs, so that one benchmark does not pay for another's libraries."""
 
