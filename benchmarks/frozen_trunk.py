@@ -1,6 +1,7 @@
 """A sweep over a frozen pretrained trunk against plain scripts, one after another."""
 
 import contextlib
+import shutil
 import statistics
 import tempfile
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ TRIALS = 100
 LAST_STAGE_TRIALS = 4
 EPOCHS = 20
 SIZE_PX, IMAGES_PER_CLASS = 112, 20
+ARCHIVE = "cars196.zip"
 TOLERANCE = 2e-3
 """Relative; what is kept of the images is in half precision."""
 COMMON = {
@@ -61,6 +63,7 @@ def run_frozen_trunk(settings: Settings) -> list[Row]:
             for part in ("head", "last stage")
         ]  # fmt: skip
     subject, project = choose_subject(settings.cars), open_served_project()
+    _bring_archive(project, subject)
     with tempfile.TemporaryDirectory(prefix="dml-bench-") as name:
         head = _measure_sweep(project, subject, "head", trials=TRIALS)
         last = _measure_sweep(project, subject, "last", trials=LAST_STAGE_TRIALS)
@@ -86,7 +89,7 @@ def choose_subject(cars: Path | None) -> Subject:
         data = {
             "data.name": "folder",
             "data.alias": "bench-cars",
-            "data.raw": str(source),
+            "data.raw": f"data/raw/{ARCHIVE}" if source.is_file() else str(source),
             "data.resize": "shorter",
             "data.color": "rgb",
             "data.test_selection": "last",
@@ -106,9 +109,15 @@ def choose_subject(cars: Path | None) -> Subject:
 
 
 def _find_archive(path: Path) -> Path | None:
-    inside = path / "cars196.zip"
+    inside = path / ARCHIVE
     found = inside if inside.is_file() else path
     return found.resolve() if found.exists() else None
+
+
+def _bring_archive(project: Project, subject: Subject) -> None:
+    """Copies the archive into the project: it is unpacked beside itself, and is not ours."""
+    if subject.source is not None and subject.source.is_file():
+        shutil.copyfile(subject.source, project.folder / "data" / "raw" / ARCHIVE)
 
 
 def _measure_sweep(project: Project, subject: Subject, name: str, *, trials: int) -> float:
@@ -144,7 +153,7 @@ def _write_images(project: Project, subject: Subject, folder: Path) -> None:
         if subject.source is None:
             write_pictures(data, folder)
         else:
-            copy_pictures(data, subject.source, folder)
+            copy_pictures(data, folder)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """Writes the images of a prepared dataset as plain files, class by class, for plain scripts."""
 
 import shutil
-import zipfile
 from pathlib import Path
 
 from PIL import Image
 
-from dml_core.config.data import DataBase
+from dml_core.config.data import DataBase, DataConfig
 from dml_core.data.prepared import ImageSet, open_development
+from dml_core.data.sources.registry import list_images
 
 
 def write_pictures(config: DataBase, folder: Path) -> None:
@@ -19,16 +19,14 @@ def write_pictures(config: DataBase, folder: Path) -> None:
             Image.fromarray(flat).save(_file(folder, part, int(label), f"{index:06d}.png"))
 
 
-def copy_pictures(config: DataBase, source: Path, folder: Path) -> None:
+def copy_pictures(config: DataConfig, folder: Path) -> None:
     """Copies the files that the training and validation images were packed from."""
+    root = list_images(config).root
+    assert root is not None, "these images are drawn, not read"
     for part, images in _parts(config):
         for path, label in zip(images.paths, images.labels, strict=True):
             target = _file(folder, part, int(label), Path(path).name)
-            if source.is_dir():
-                shutil.copyfile(source / path, target)
-            else:
-                with zipfile.ZipFile(source) as archive:
-                    target.write_bytes(archive.read(path))
+            shutil.copyfile(root / path, target)
 
 
 def _parts(config: DataBase) -> list[tuple[str, ImageSet]]:

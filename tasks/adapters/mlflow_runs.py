@@ -132,7 +132,9 @@ class SweepRuns:
         if known.status != "RUNNING":
             self.client.update_run(run_id, status="RUNNING")
             known.status = "RUNNING"
-        self.set_tags(run_id, {STATUS_TAG: "running", REASON_TAG: ""})
+        # A run that was just made has no reason to take back.
+        reason = {REASON_TAG: ""} if known.tags.get(REASON_TAG) else {}
+        self.set_tags(run_id, {STATUS_TAG: "running", **reason})
 
     def end(
         self,
