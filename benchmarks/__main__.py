@@ -25,6 +25,10 @@ BENCHMARKS = {
     "input": "benchmarks.inputs:run_inputs",
     "steps": "benchmarks.steps:run_steps",
     "many_classes": "benchmarks.many_classes:run_rows",
+    "frozen_trunk": "benchmarks.frozen_trunk:run_frozen_trunk",
+    "fine_tuning": "benchmarks.fine_tuning:run_fine_tuning",
+    "pipeline": "benchmarks.pipeline:run_pipeline",
+    "scaling": "benchmarks.scaling:run_scaling",
 }
 """By name; imported when it runs, so that one benchmark does not pay for another's libraries."""
 

@@ -4,9 +4,6 @@ from typing import Any
 
 from prefect import task
 
-from dml_core.data.prepare import prepare_dataset
-from dml_core.data.sources.registry import list_images
-from tasks.data_restoring import restore_before_preparing
 from tasks.retrying import is_momentary
 
 
@@ -17,6 +14,11 @@ def prepare_data(config: Any) -> dict[str, Any]:
 
     A retry helps against a network disk that was away for a moment, not against bad data.
     """
+    # Late: the readers of all formats take half a second to import, and data are rarely stale.
+    from dml_core.data.prepare import prepare_dataset
+    from dml_core.data.sources.registry import list_images
+    from tasks.data_restoring import restore_before_preparing
+
     restore_before_preparing(config)
     info = prepare_dataset(list_images(config), config)
     return {

@@ -5,28 +5,14 @@ from statistics import fmean
 
 from prefect import task
 
-from dml_core.data.dataset_writing import DEVELOPMENT, TEST
 from dml_core.data.parallel_map import count_cores
 from dml_core.data.prepared import open_test
-from dml_core.evaluation.of_checkpoint import embed_with_checkpoint
-from dml_core.evaluation.of_winners import evaluate_winners
-from dml_core.evaluation.retrieval_grid import (
-    draw_retrieval_grid,
-    find_examples,
-    save_retrieval_grid,
-)
-from dml_core.measures.embedding_files import write_embeddings
-from dml_core.measures.embedding_map import make_embedding_map, write_embedding_map
-from dml_core.measures.of_study import measure_study
 from dml_core.measures.winner_folders import WinnerFolder, list_winners
 from dml_core.studies.epoch_scores import selected_score
 from dml_core.studies.scores_file import StudyScores, collect_scores, write_scores
-from dml_core.training.checkpoint import DamagedCheckpoint, load_checkpoint
-from dml_core.training.in_folder import read_epochs
+from dml_core.training.epochs_file import read_epochs
 from tasks.context import StudyContext, StudyRequest, load_context
-from tasks.data_restoring import ensure_whole
 from tasks.retrying import is_momentary
-from tasks.winner_restoring import check_all_are_there, restore_winners
 
 GRID_FILE = "retrieval.png"
 MAP_FILE = "embedding_map.csv"
@@ -42,6 +28,13 @@ def evaluate_study(request: StudyRequest) -> Path:
     scores.json; of the best model what it finds (retrieval.png), its embeddings, an index and a
     map of them; and measures.json where the study asks for measures.
     """
+    # What loads torch is imported where something is evaluated: a run with nothing to do reads
+    # this module for `best_winner` alone.
+    from dml_core.data.dataset_writing import DEVELOPMENT, TEST
+    from dml_core.training.checkpoint import DamagedCheckpoint
+    from tasks.data_restoring import ensure_whole
+    from tasks.winner_restoring import restore_winners
+
     context = load_context(request)
     winners = context.sweep_folder / "winners"
     if not winners.is_dir():
@@ -60,6 +53,10 @@ def evaluate_study(request: StudyRequest) -> Path:
 
 
 def _evaluate(context: StudyContext, winners: Path) -> Path:
+    from dml_core.evaluation.of_winners import evaluate_winners
+    from dml_core.measures.of_study import measure_study
+    from tasks.winner_restoring import check_all_are_there
+
     check_all_are_there(context.sweep_folder)
     results = evaluate_winners(winners, workers=_count_workers(list_winners(winners)))
     scores = collect_scores(context.study.name, context.study.digest, results)
@@ -72,7 +69,7 @@ def _count_workers(winners: list[WinnerFolder]) -> int:
     """Returns every core, or one where starting processes would take longer than the work."""
     if not winners:
         return 1
-    images, _ = open_test(winners[0].load().config.data)
+    images, _ = open_test(winners[0].load_config().data)
     return count_cores() if len(winners) * len(images) >= FEW_IMAGES else 1
 
 
@@ -94,11 +91,21 @@ def best_winner(context: StudyContext, scores: StudyScores) -> Path:
 
 
 def _validation_score(winner: WinnerFolder) -> float | None:
-    return selected_score(read_epochs(winner.path), winner.load().config)
+    return selected_score(read_epochs(winner.path), winner.load_config())
 
 
 def _show_model(winner: Path, folder: Path) -> None:
     """Embeds the test images once and writes all that shows what the model makes of them."""
+    from dml_core.evaluation.of_checkpoint import embed_with_checkpoint
+    from dml_core.evaluation.retrieval_grid import (
+        draw_retrieval_grid,
+        find_examples,
+        save_retrieval_grid,
+    )
+    from dml_core.measures.embedding_files import write_embeddings
+    from dml_core.measures.embedding_map import make_embedding_map, write_embedding_map
+    from dml_core.training.checkpoint import load_checkpoint
+
     checkpoint = load_checkpoint(winner / "checkpoint.pt")
     images, info = open_test(checkpoint.config.data)
     embeddings = embed_with_checkpoint(checkpoint, images, content_hash=info.content_hash)

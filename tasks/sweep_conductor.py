@@ -14,7 +14,7 @@ from dml_core.studies.ledger import Ledger
 from dml_core.studies.rungs import SuccessiveHalving
 from dml_core.studies.trial_pool import TrialPool
 from dml_core.studies.trial_spec import TrialRecord, TrialSpec
-from dml_core.training.in_folder import read_epochs
+from dml_core.training.epochs_file import read_epochs
 from tasks.final_checkpoint import is_final_whole
 from tasks.sweep_progress import ProgressTracker, SweepProgress
 from tasks.trial_sources import SearchThenRepeats

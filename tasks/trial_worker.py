@@ -16,7 +16,8 @@ from dml_core.freed_memory import keep_freed_memory
 from dml_core.studies.ledger import note_start, write_end
 from dml_core.studies.plain_specs import spec_from_plain
 from dml_core.training.checkpoint import Checkpoint, checkpoint_path
-from dml_core.training.in_folder import follow_in_folder, read_epochs, train_in_folder
+from dml_core.training.epochs_file import read_epochs
+from dml_core.training.in_folder import follow_in_folder, train_in_folder
 from dml_core.training.report import EpochReport
 from dml_core.training.team import Team, TeamBroken
 from tasks.data_damage import identify_files

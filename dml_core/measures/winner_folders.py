@@ -1,9 +1,14 @@
 """The folders of a sweep's winners, with whose they are."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dml_core.training.checkpoint import Checkpoint, load_checkpoint
+from dml_core.config import TrialConfig, resolve_trial_config
+
+if TYPE_CHECKING:
+    from dml_core.training.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)
@@ -14,9 +19,17 @@ class WinnerFolder:
     seed: int
     path: Path
 
-    def load(self) -> Checkpoint:
+    def load(self) -> "Checkpoint":
         """Reads its checkpoint."""
+        # Late: torch costs seconds that those do without who only list winners.
+        from dml_core.training.checkpoint import load_checkpoint
+
         return load_checkpoint(self.path / "checkpoint.pt")
+
+    def load_config(self) -> TrialConfig:
+        """Reads its configuration alone, which lies beside the checkpoint too."""
+        path = self.path / "config.json"
+        return resolve_trial_config(json.loads(path.read_text("utf-8")), source=str(path))
 
 
 def list_winners(folder: Path) -> list[WinnerFolder]:

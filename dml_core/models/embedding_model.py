@@ -3,6 +3,7 @@
 # B = batch, C = channels, D = embedding dim, H = height, W = width
 
 import hashlib
+from collections import OrderedDict
 from typing import Self
 
 import torch
@@ -63,8 +64,13 @@ class EmbeddingModel(nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """Sets training or evaluation mode, but for the frozen stages, which only evaluate."""
-        super().train(mode)
-        self.frozen.eval()
+        self.training = mode
+        for part in (self.scaling, self.trunk, self.head):
+            part.train(mode)
+        # Walking through the hundreds of layers of a frozen trunk takes longer than to train a
+        # head for an epoch.
+        if self.frozen.training:
+            self.frozen.eval()
         return self
 
     def set_training(self, mode: bool, *, freeze_batch_norm: bool) -> None:
@@ -77,6 +83,13 @@ class EmbeddingModel(nn.Module):
             for module in self.trunk.modules():
                 if isinstance(module, _BatchNorm):
                     module.eval()
+
+    def learned_state(self, state: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
+        """Returns the part of `state_dict` that training may move, added to another part's."""
+        state = OrderedDict() if state is None else state
+        self.trunk.state_dict(destination=state, prefix="trunk.")
+        self.head.state_dict(destination=state, prefix="head.")
+        return state
 
     def frozen_fingerprint(self) -> str:
         """Returns a hash that changes with anything that changes the frozen activations.

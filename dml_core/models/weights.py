@@ -71,14 +71,15 @@ def read_package_weights(model: nn.Module, weights: str, *, backbone: str) -> St
             f"model.backbone={PACKAGE_BACKBONE} alone, because that is what the package holds. "
             f"Got model.weights={weights} and model.backbone={backbone}. Change one of them."
         )
-    stored = read_state_dict(_find_package_file())
+    stored = read_state_dict(find_package_file())
     # Both list the same layers in the same order under other names.
     names = [*model.state_dict(), "classifier.weight", "classifier.bias"]
     assert len(names) == len(stored), "the package's file has another number of tensors"
     return dict(zip(names, stored.values(), strict=True))
 
 
-def _find_package_file() -> Path:
+def find_package_file() -> Path:
+    """Returns the installed package's file of ImageNet weights."""
     specification = find_spec(_PACKAGE)
     if specification is None or not specification.submodule_search_locations:
         raise ModelError(

@@ -12,7 +12,7 @@ from dml_core.studies.epoch_scores import selected_epoch, selected_score
 from dml_core.studies.equal_numbers import digest_numbers, digest_stored_numbers
 from dml_core.studies.plain_specs import spec_from_plain, spec_to_plain
 from dml_core.studies.trial_spec import TrialRecord, TrialSpec, TrialStatus
-from dml_core.training.in_folder import read_epochs
+from dml_core.training.epochs_file import read_epochs
 
 _STATUS: dict[str, TrialStatus] = {
     "finished": "finished",

@@ -12,7 +12,7 @@ from dml_core.config import resolve_trial_config
 from dml_core.studies.epoch_scores import selected_epoch
 from dml_core.studies.metric_names import has_curve, match_star, split_reducer
 from dml_core.studies.scores_file import read_scores
-from dml_core.training.in_folder import read_epochs
+from dml_core.training.epochs_file import read_epochs
 
 Curve = list[tuple[float, float]]
 """(x, y) by growing x."""

@@ -5,8 +5,11 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from dml_core.evaluation.of_winners import WinnerScores
+# Whoever reads scores does not evaluate: torch would cost seconds.
+if TYPE_CHECKING:
+    from dml_core.evaluation.of_winners import WinnerScores
 
 FILE_NAME = "scores.json"
 
@@ -31,7 +34,7 @@ class StudyScores:
         }
 
 
-def collect_scores(study: str, digest: str, winners: Iterable[WinnerScores]) -> StudyScores:
+def collect_scores(study: str, digest: str, winners: Iterable["WinnerScores"]) -> StudyScores:
     """Returns the scores of all winners of a study.
 
     Raises:

@@ -17,6 +17,7 @@ from dml_core.training.checkpoint import (
     load_checkpoint,
     load_newest_checkpoint,
 )
+from dml_core.training.epochs_file import read_epochs
 from dml_core.training.report import EpochReport, TrialResult
 from dml_core.training.team import Team
 from dml_core.training.trial import run_trial
@@ -77,20 +78,6 @@ def follow_in_folder(
 
 def _say_nothing(report: EpochReport, checkpoint: Checkpoint) -> None:
     """Does nothing."""
-
-
-def read_epochs(folder: Path) -> list[dict[str, Any]]:
-    """Returns the recorded epochs of a training folder; a torn last line is left out."""
-    path = folder / "epochs.jsonl"
-    if not path.exists():
-        return []
-    epochs = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            epochs.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return epochs
 
 
 def _cut_epochs(path: Path, *, keep: int) -> None:

@@ -1,5 +1,6 @@
 """The moving parts of a running trial: built from a configuration, restored from a checkpoint."""
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -54,6 +55,8 @@ class TrialState:
     best_epoch: int = 0
     best_score: float = float("-inf")
     best_model: dict[str, Any] | None = None
+    frozen_state: dict[str, Tensor] | None = None
+    """What checkpoints hold of the frozen stages, collected once."""
 
     @property
     def num_steps(self) -> int:
@@ -126,7 +129,7 @@ def take_checkpoint(state: TrialState) -> Checkpoint:
     return Checkpoint(
         config=state.config,
         epoch=state.epoch,
-        model=state.model.state_dict(),
+        model=_collect_model(state),
         loss=state.loss.state_dict(),
         optimizer=state.optimizer.state_dict(),
         best_epoch=state.best_epoch,
@@ -138,6 +141,13 @@ def take_checkpoint(state: TrialState) -> Checkpoint:
         data_hash=state.data_hash,
         split_hash=state.split_hash,
     )
+
+
+def _collect_model(state: TrialState) -> dict[str, Tensor]:
+    """Returns the model's `state_dict`, of which only what learns is collected anew."""
+    if state.frozen_state is None:
+        state.frozen_state = state.model.frozen.state_dict(prefix="frozen.")
+    return state.model.learned_state(copy.copy(state.frozen_state))
 
 
 def restore_state(state: TrialState, checkpoint: Checkpoint) -> None:

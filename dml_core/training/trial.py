@@ -117,9 +117,7 @@ def _remember_best(state: TrialState, scores: dict[str, float]) -> None:
     state.best_score, state.best_epoch = score, state.epoch
     # Frozen stages never move, so the best epoch's are those of every checkpoint.
     state.best_model = {
-        name: value.detach().clone()
-        for name, value in state.model.state_dict().items()
-        if not name.startswith("frozen.")
+        name: value.detach().clone() for name, value in state.model.learned_state().items()
     }
 
 

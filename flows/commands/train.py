@@ -9,7 +9,8 @@ from dml_core.config.loading import to_flat_dict
 from dml_core.data.prepared import open_development
 from dml_core.freed_memory import keep_freed_memory
 from dml_core.training.checkpoint import Checkpoint, checkpoint_path
-from dml_core.training.in_folder import read_epochs, train_in_folder
+from dml_core.training.epochs_file import read_epochs
+from dml_core.training.in_folder import train_in_folder
 from dml_core.training.local_team import gather_local_team
 from dml_core.training.report import EpochReport, TrialResult
 from flows.commands.terminal import say

@@ -55,6 +55,8 @@ class Delivery(threading.Thread):
                 wait = self.interval_seconds
             except Exception as error:
                 self._say_away(error)
+                # What was on its way may or may not have arrived.
+                self.runs.forget()
                 wait = min(2 * wait, LONGEST_WAIT_SECONDS)
             if self._closing.wait(wait):
                 # Nothing else waits in the end, so a short pause between tries is enough.
@@ -197,8 +199,7 @@ def _write_epochs(runs: SweepRuns, group: list[Event]) -> None:
 def _write_end(runs: SweepRuns, group: list[Event]) -> None:
     event = group[0]
     run_id = _trial_run(runs, event)
-    runs.log_results(run_id, event["metrics"], time_ms=event["time_ms"])
-    runs.end(run_id, **event["end"], time_ms=event["time_ms"])
+    runs.end(run_id, **event["end"], time_ms=event["time_ms"], metrics=event["metrics"])
 
 
 def _write_sweep(runs: SweepRuns, group: list[Event]) -> None:

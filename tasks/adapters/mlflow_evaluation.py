@@ -10,9 +10,9 @@ from typing import Any
 
 from dml_core.config import TrialConfig
 from dml_core.config.loading import to_flat_dict
+from dml_core.measures.winner_folders import WinnerFolder
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.studies.trial_spec import TrialSpec
-from dml_core.training.checkpoint import load_checkpoint
 from tasks.adapters.mlflow_address import Tracking
 from tasks.adapters.mlflow_identity import (
     SweepFacts,
@@ -123,8 +123,7 @@ class _EvaluationRecord:
     ) -> str:
         trial_id = f"{arm}-seed{config.seed}"
         spec = TrialSpec(trial_id, self.runs.identity.study, arm, "repeat", 0, {}, config)
-        run_id = self._open(spec, make_trial_key(trial_id, config), {})
-        _log_test_scores(self.runs, run_id, numbers)
+        run_id = self._open(spec, make_trial_key(trial_id, config), {}, numbers)
         self.runs.client.log_artifact(run_id, str(winners / trial_id / "checkpoint.pt"))
         _log_config(self.runs, run_id, config)
         return run_id
@@ -139,8 +138,9 @@ class _EvaluationRecord:
         first = next(iter(configs.values()))
         spec = TrialSpec(arm, self.runs.identity.study, arm, "repeat", 0, {}, first)
         tags = {"stage": "arm", "seed": ",".join(str(seed) for seed in configs)}
-        run_id = self._open(spec, make_trial_key(f"arm {arm}", first), tags, only=self.compared)
-        _log_test_scores(self.runs, run_id, _average(list(by_seed.values())))
+        means = _average(list(by_seed.values()))
+        key = make_trial_key(f"arm {arm}", first)
+        run_id = self._open(spec, key, tags, means, only=self.compared)
         _log_config(self.runs, run_id, first)
         if grid is not None:
             self.runs.client.log_artifact(run_id, str(grid), "retrieval")
@@ -151,6 +151,7 @@ class _EvaluationRecord:
         spec: TrialSpec,
         key: str,
         changes: Mapping[str, Any],
+        scores: Mapping[str, float],
         only: Collection[str] = (),
     ) -> str:
         tags = {**make_trial_tags(spec, self.facts, differs=self.differs), **changes}
@@ -160,14 +161,14 @@ class _EvaluationRecord:
         kept = {name: params[name] for name in map(to_name, only) if name in params}
         self.runs.log_params(run_id, kept or params)
         self.runs.end(
-            run_id, mlflow_status="FINISHED", status="finished", reason="", time_ms=_now()
+            run_id,
+            mlflow_status="FINISHED",
+            status="finished",
+            reason="",
+            time_ms=_now(),
+            metrics=keep_numbers({f"test.{name}": value for name, value in scores.items()}),
         )
         return run_id
-
-
-def _log_test_scores(runs: SweepRuns, run_id: str, numbers: Mapping[str, float]) -> None:
-    named = {f"test.{name}": value for name, value in numbers.items()}
-    runs.log_results(run_id, keep_numbers(named), time_ms=_now())
 
 
 def _log_config(runs: SweepRuns, run_id: str, config: TrialConfig) -> None:
@@ -189,7 +190,7 @@ def _log_parent_files(
 
 
 def _read_config(winners: Path, arm: str, seed: int) -> TrialConfig:
-    return load_checkpoint(winners / f"{arm}-seed{seed}" / "checkpoint.pt").config
+    return WinnerFolder(arm, seed, winners / f"{arm}-seed{seed}").load_config()
 
 
 def _average(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:

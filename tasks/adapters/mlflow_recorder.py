@@ -11,7 +11,7 @@ from typing import Any, Self
 from dml_core.config.pipeline import MlflowConfig
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.studies.trial_spec import TrialRecord, TrialSpec, TrialStatus
-from dml_core.training.in_folder import read_epochs
+from dml_core.training.epochs_file import read_epochs
 from tasks.adapters.mlflow_address import open_tracking
 from tasks.adapters.mlflow_delivery import Delivery, replay_spools
 from tasks.adapters.mlflow_identity import (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.adapters.mlflow_address import Tracking
 from tasks.adapters.mlflow_identity import SweepIdentity, hash_key
+from tasks.adapters.mlflow_known import KnownRun, know_run
 from tasks.adapters.mlflow_values import is_same_param, to_tags
 
 if TYPE_CHECKING:
@@ -35,12 +36,16 @@ class EpochNumbers:
 
 @dataclass
 class SweepRuns:
-    """The parent run of a sweep and the runs nested in it."""
+    """The parent run of a sweep and the runs nested in it.
+
+    One process writes to them at a time. A request costs ten times what MLflow's bookkeeping of it
+    does, so what is known is not asked for, and what goes to one run goes there together.
+    """
 
     tracking: Tracking
     identity: SweepIdentity
-    _run_ids: dict[str, str] = field(default_factory=dict)
-    _epochs: dict[str, dict[int, float | None]] = field(default_factory=dict)
+    _keys: dict[str, str] = field(default_factory=dict)
+    _known: dict[str, KnownRun] = field(default_factory=dict)
     _experiment_id: str | None = None
 
     def __post_init__(self) -> None:
@@ -48,8 +53,8 @@ class SweepRuns:
 
     def forget(self) -> None:
         """Forgets what is known of the store, to look there again."""
-        self._run_ids.clear()
-        self._epochs.clear()
+        self._keys.clear()
+        self._known.clear()
         self._experiment_id = None
 
     @property
@@ -78,12 +83,14 @@ class SweepRuns:
         """
         from mlflow.entities import Param
 
-        there = self.client.get_run(run_id).data.params
+        there = self._get(run_id).params
         missing = [Param(key, value) for key, value in params.items() if key not in there]
         for start in range(0, len(missing), MAX_PARAMS):
             self.client.log_batch(run_id, params=missing[start : start + MAX_PARAMS])
         shared = params.keys() & there.keys()
-        return sorted(key for key in shared if not is_same_param(params[key], there[key]))
+        differing = [key for key in shared if not is_same_param(params[key], there[key])]
+        there |= {param.key: param.value for param in missing}
+        return sorted(differing)
 
     def log_epochs(self, run_id: str, epochs: Sequence[EpochNumbers]) -> None:
         """Adds the epochs that a run lacks; an epoch is there whole or not at all.
@@ -105,73 +112,116 @@ class SweepRuns:
             batches[-1] += [Metric(name, v, time_ms, step) for name, v in numbers.metrics.items()]
         for batch in filter(None, batches):
             self.client.log_batch(run_id, metrics=batch)
-        self._epochs[run_id] = known
+        self._get(run_id).epochs = known
 
     def log_results(self, run_id: str, metrics: Mapping[str, float], *, time_ms: int) -> None:
         """Adds metrics that have one value, where they are missing or have changed."""
-        from mlflow.entities import Metric
-
-        there = self.client.get_run(run_id).data.metrics
-        new = [Metric(k, v, time_ms, 0) for k, v in metrics.items() if there.get(k) != v]
-        for start in range(0, len(new), MAX_METRICS):
-            self.client.log_batch(run_id, metrics=new[start : start + MAX_METRICS])
+        self._log(run_id, metrics, {}, time_ms=time_ms)
 
     def set_tags(self, run_id: str, tags: Mapping[str, Any]) -> None:
-        """Sets tags in one request."""
-        from mlflow.entities import RunTag
-
-        listed = [RunTag(key, value) for key, value in to_tags(tags).items()]
-        self.client.log_batch(run_id, tags=listed)
+        """Sets the tags that a run lacks or has otherwise, in one request."""
+        self._log(run_id, {}, tags, time_ms=0)
 
     def get_status(self, run_id: str) -> str:
         """Returns how a run stands: running, interrupted, or the way its trial ended."""
-        status: str = self.client.get_run(run_id).data.tags.get(STATUS_TAG, "running")
-        return status
+        return self._get(run_id).tags.get(STATUS_TAG, "running")
 
     def set_running(self, run_id: str) -> None:
         """Marks a run as going on."""
-        self.client.update_run(run_id, status="RUNNING")
-        self.set_tags(run_id, {STATUS_TAG: "running", REASON_TAG: ""})
+        known = self._get(run_id)
+        if known.status != "RUNNING":
+            self.client.update_run(run_id, status="RUNNING")
+            known.status = "RUNNING"
+        # A run that was just made has no reason to take back.
+        reason = {REASON_TAG: ""} if known.tags.get(REASON_TAG) else {}
+        self.set_tags(run_id, {STATUS_TAG: "running", **reason})
 
     def end(
-        self, run_id: str, *, mlflow_status: str, status: str, reason: str, time_ms: int
+        self,
+        run_id: str,
+        *,
+        mlflow_status: str,
+        status: str,
+        reason: str,
+        time_ms: int,
+        metrics: Mapping[str, float] | None = None,
     ) -> None:
-        """Marks a run as ended, once: the first end of the same kind gives its time."""
-        run = self.client.get_run(run_id)
-        is_same = run.info.status == mlflow_status and run.data.tags.get(STATUS_TAG) == status
+        """Marks a run as ended, once: the first end of the same kind gives its time.
+
+        Args:
+            run_id: which run.
+            mlflow_status: FINISHED, KILLED or FAILED.
+            status: how its trial ended.
+            reason: why it did not finish.
+            time_ms: when that was.
+            metrics: those that have one value, as in `log_results`.
+        """
+        known = self._get(run_id)
+        is_same = known.status == mlflow_status and known.tags.get(STATUS_TAG) == status
+        tags = {STATUS_TAG: status, REASON_TAG: reason}
+        self._log(run_id, metrics or {}, tags, time_ms=time_ms)
         if not is_same:
             self.client.set_terminated(run_id, mlflow_status, end_time=time_ms)
-        self.set_tags(run_id, {STATUS_TAG: status, REASON_TAG: reason})
+            known.status = mlflow_status
+
+    def _log(
+        self, run_id: str, metrics: Mapping[str, float], tags: Mapping[str, Any], *, time_ms: int
+    ) -> None:
+        """Sends what is new of the metrics and tags, together."""
+        from mlflow.entities import Metric, RunTag
+
+        known = self._get(run_id)
+        numbers = {k: v for k, v in metrics.items() if known.metrics.get(k) != v}
+        texts = {k: v for k, v in to_tags(tags).items() if known.tags.get(k) != v}
+        listed = [Metric(name, value, time_ms, 0) for name, value in numbers.items()]
+        labels = [RunTag(key, value) for key, value in texts.items()]
+        # A request takes a thousand entries of all kinds.
+        room = MAX_METRICS - len(labels)
+        for start in range(0, len(listed) or len(labels), room):
+            batch = listed[start : start + room]
+            self.client.log_batch(run_id, metrics=batch, tags=[] if start else labels)
+        known.metrics |= numbers
+        known.tags |= texts
 
     def _open(self, key: str, name: str, tags: Mapping[str, Any], *, time_ms: int | None) -> str:
-        if key not in self._run_ids:
+        if key not in self._keys:
             full = hash_key(self.identity.key, key)
             # A request may have arrived though its answer did not, so search before creating.
-            self._run_ids[key] = self._search(full) or self._create(full, name, tags, time_ms)
-        return self._run_ids[key]
+            found = self._search(full)
+            known = know_run(found) if found else self._create(full, name, tags, time_ms)
+            self._known[known.run_id] = known
+            self._keys[key] = known.run_id
+        return self._keys[key]
 
-    def _create(self, key: str, name: str, tags: Mapping[str, Any], time_ms: int | None) -> str:
+    def _create(
+        self, key: str, name: str, tags: Mapping[str, Any], time_ms: int | None
+    ) -> KnownRun:
         all_tags = to_tags({**tags, KEY_TAG: key, "mlflow.source.name": "dml"})
-        run: Run = self.client.create_run(
+        run = self.client.create_run(
             self.experiment_id, start_time=time_ms, tags=all_tags, run_name=name
         )
-        run_id: str = run.info.run_id
-        return run_id
+        return KnownRun(run.info.run_id, "RUNNING", {}, {}, dict(all_tags), epochs={})
 
-    def _search(self, key: str) -> str | None:
+    def _search(self, key: str) -> "Run | None":
         found = self.client.search_runs(
             [self.experiment_id],
             filter_string=f"tags.`{KEY_TAG}` = '{key}'",
             max_results=1,
             order_by=["attributes.start_time ASC"],
         )
-        return found[0].info.run_id if found else None
+        return found[0] if found else None
+
+    def _get(self, run_id: str) -> KnownRun:
+        if run_id not in self._known:
+            self._known[run_id] = know_run(self.client.get_run(run_id))
+        return self._known[run_id]
 
     def _known_epochs(self, run_id: str) -> dict[int, float | None]:
-        if run_id not in self._epochs:
+        known = self._get(run_id)
+        if known.epochs is None:
             history = self.client.get_metric_history(run_id, STEP_METRIC)
-            self._epochs[run_id] = {metric.step: metric.value for metric in history}
-        return self._epochs[run_id]
+            known.epochs = {metric.step: metric.value for metric in history}
+        return known.epochs
 
 
 def _open_experiment(tracking: Tracking, name: str) -> str:

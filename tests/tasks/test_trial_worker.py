@@ -8,7 +8,7 @@ import pytest
 from dml_core.studies.ledger import Ledger
 from dml_core.studies.plain_specs import spec_to_plain
 from dml_core.studies.trial_spec import TrialSpec
-from dml_core.training.in_folder import read_epochs
+from dml_core.training.epochs_file import read_epochs
 from dml_core.training.team import TeamBroken
 from tasks.machine_faults import DiskFull, OutOfMemory
 from tasks.node_data import describe_data, open_once

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dml_core.training.checkpoint import checkpoint_path
-from dml_core.training.in_folder import read_epochs
+from dml_core.training.epochs_file import read_epochs
 from tests.dml_core.training.test_trial import assert_same_checkpoints
 
 SCRIPT = """

@@ -8,7 +8,8 @@ import pytest
 
 from dml_core.data.prepared import open_development
 from dml_core.training.checkpoint import checkpoint_path
-from dml_core.training.in_folder import read_epochs, train_in_folder
+from dml_core.training.epochs_file import read_epochs
+from dml_core.training.in_folder import train_in_folder
 from dml_core.training.local_team import gather_local_team
 from dml_core.training.team import TeamBroken
 from tests.dml_core.training.test_trial import assert_same_checkpoints

@@ -8,7 +8,7 @@ from dml_core.config.pipeline import RayConfig
 from dml_core.studies.trial_pool import Origin, read_origin
 from dml_core.studies.trial_table import read_trials
 from dml_core.training.checkpoint import load_checkpoint
-from dml_core.training.in_folder import read_epochs
+from dml_core.training.epochs_file import read_epochs
 from tasks.adapters.ray_cluster import connect
 from tasks.adapters.ray_sweep import TooManyFailures, run_sweep
 from tests.references.tiny_studies import TWO_ARMS, tiny_pipeline, tiny_study

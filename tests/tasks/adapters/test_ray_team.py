@@ -4,7 +4,8 @@ import psutil
 import pytest
 
 from dml_core.data.prepared import open_development
-from dml_core.training.in_folder import read_epochs, train_in_folder
+from dml_core.training.epochs_file import read_epochs
+from dml_core.training.in_folder import train_in_folder
 from tasks.adapters.ray_sweep import run_sweep
 from tests.references.tiny_studies import tiny_pipeline, tiny_study
 from tests.references.tiny_trials import prepare_tiny, tiny_config

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from dml_core.training.in_folder import read_epochs
+from dml_core.training.epochs_file import read_epochs
 from tasks.adapters import ray_hooks
 from tasks.adapters.ray_hooks import SweepTimedOut
 from tasks.adapters.ray_sweep import run_sweep

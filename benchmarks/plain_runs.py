@@ -1,0 +1,40 @@
+"""Runs the plain scripts, each in a new Python process, as people do."""
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.projects import make_environment
+
+SCRIPTS = Path(__file__).parent / "plain"
+
+
+@dataclass(frozen=True)
+class PlainRun:
+    """One training by a script."""
+
+    seconds: float
+    """From the start of the process to its end."""
+    result: dict[str, Any]
+    """What it wrote."""
+
+
+def run_script(name: str, folder: Path, **options: object) -> PlainRun:
+    """Runs a script to its end; an error shows what it printed."""
+    output = folder / "result.json"
+    command = [sys.executable, str(SCRIPTS / f"{name}.py"), "--output", str(output)]
+    for option, value in options.items():
+        flag = f"--{option.replace('_', '-')}"
+        command += [flag] if value is True else [flag, str(value)]
+    started = time.perf_counter()
+    done = subprocess.run(
+        command, env=make_environment(folder), capture_output=True, text=True, check=False
+    )
+    seconds = time.perf_counter() - started
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return PlainRun(seconds, json.loads(output.read_text(encoding="utf-8")))

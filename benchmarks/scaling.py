@@ -1,0 +1,118 @@
+"""How much more two cores do than one, and 64 nodes than one."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.in_process import train_in_processes
+from benchmarks.projects import Project, open_served_project
+from benchmarks.rows import Row, make_row
+from benchmarks.settings import Settings
+from benchmarks.stub_sweeps import run_stubs
+
+GROUP = "scaling"
+NODES, STUB_SECONDS, ROUNDS_OF_TRIALS = 64, 10.0, 8
+SHORT_NODES, SHORT_SECONDS, SHORT_ROUNDS = 2, 0.2, 2
+REAL_TRIALS = 6
+REAL = {
+    "model.width": 16,
+    "training.epochs": 4,
+    "evaluation.clustering": False,
+}
+
+
+def run_scaling(settings: Settings) -> list[Row]:
+    """Returns the efficiency on two cores and on 64 simulated nodes."""
+    if settings.short:
+        times = run_stubs(nodes=SHORT_NODES, seconds=SHORT_SECONDS, rounds=SHORT_ROUNDS)
+        lost = SHORT_NODES * SHORT_ROUNDS - len(times)
+        return [_row("stubbed trials", [1.0], "no trial lost", difference=float(lost))]
+    return [_measure_cores(open_served_project()), _measure_nodes()]
+
+
+def _measure_cores(project: Project) -> Row:
+    project.write_study("cores", _make_study())
+    project.run("stage", "prepare")
+    spans = {count: _time_trials(project, count) for count in (1, 2)}
+    alone = train_in_processes(project, "cores", processes=1, most=2)
+    paired = train_in_processes(project, "cores", processes=2, most=4)
+    floor = _mean(alone) / _mean(paired)
+    note = f"{REAL_TRIALS} real trials; without any pipeline the cores give {floor:.2f}"
+    efficiency = spans[1] / (2 * spans[2])
+    return _row("1 to 2 cores", [efficiency], "perfect", note=note)
+
+
+def _make_study() -> dict[str, Any]:
+    rates = {f"rate{n}": 0.002 * (1 + n / 10) for n in range(REAL_TRIALS)}
+    return {
+        "question": "Do two cores do twice as much?",
+        "arms": {name: {"optimizer.learning_rate": rate} for name, rate in rates.items()},
+        "fixed": REAL,
+        "seeds": [0],
+    }
+
+
+def _time_trials(project: Project, concurrent: int) -> float:
+    """Returns the seconds from the first trial's start to the last one's end."""
+    before = {path.name for path in _sweeps(project).glob("cores@*")}
+    project.run("stage", "sweep", "cores", "--set", f"ray.max_concurrent={concurrent}")
+    (folder,) = (path for path in _sweeps(project).glob("cores@*") if path.name not in before)
+    begun = min(path.stat().st_mtime for path in folder.glob("trials/*/starts"))
+    ended = max(path.stat().st_mtime for path in folder.glob("trials/*/result.json"))
+    # The second sweep must not find the trials of the first.
+    for path in folder.glob("trials/*/result.json"):
+        path.unlink()
+    return ended - begun
+
+
+def _sweeps(project: Project) -> Path:
+    return project.folder / "results" / ".sweeps"
+
+
+def _mean(trained: dict[str, dict[str, Any]]) -> float:
+    return statistics.fmean(found["seconds"] for found in trained.values())
+
+
+def _measure_nodes() -> Row:
+    times = run_stubs(nodes=NODES, seconds=STUB_SECONDS, rounds=ROUNDS_OF_TRIALS)
+    note = (
+        f"{len(times)} stubbed trials of {STUB_SECONDS:g} s on logical CPUs of this machine, from "
+        "when all workers are up until the last trial begins"
+    )
+    return _row("1 to 64 nodes", [busy_share(times, nodes=NODES)], "perfect", note=note)
+
+
+def busy_share(times: Sequence[tuple[float, float]], *, nodes: int) -> float:
+    """Returns how much of the nodes' time was spent in trials while there were trials to begin.
+
+    Args:
+        times: begin and end of each trial.
+        nodes: trials that run at once.
+    """
+    ordered = sorted(times)
+    # The trial that began as the last of the first ones shows that every worker is up.
+    start, end = ordered[nodes - 1][0], ordered[-1][0]
+    busy = sum(max(0.0, min(ended, end) - max(began, start)) for began, ended in ordered)
+    return busy / (nodes * (end - start))
+
+
+def _row(
+    name: str,
+    ours: Sequence[float],
+    against: str,
+    *,
+    note: str = "",
+    difference: float | None = None,
+) -> Row:
+    return make_row(
+        GROUP,
+        name,
+        ours=ours,
+        target=0.9,
+        direction="at least",
+        unit="",
+        against=against,
+        note=note,
+        difference=difference,
+    )

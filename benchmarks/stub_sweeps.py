@@ -1,0 +1,107 @@
+"""Sweeps of trials that only wait, led by the real conductor, Tune and recorder."""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from benchmarks.projects import make_project
+from benchmarks.stub_trials import SECONDS_FILE, TIMES_FILE, run_stub_trial
+from dml_core.config.pipeline import RayConfig
+from dml_core.studies.ledger import Ledger
+from dml_core.studies.plain_specs import spec_to_plain
+from dml_core.studies.trial_spec import TrialSpec
+from tasks.adapters import ray_cluster, ray_tune_job
+from tasks.adapters.mlflow_identity import SweepFacts
+from tasks.adapters.mlflow_recorder import SweepRecorder
+from tasks.context import StudyContext, StudyRequest, load_context
+from tasks.sweep_conductor import Conductor, SweepEvents
+from tasks.sweep_progress import ProgressTracker
+from tasks.trial_sources import ListedTrials, SearchThenRepeats
+from tasks.trial_worker import TrialOrder
+
+STUDY = "stubbed"
+
+
+def run_stubs(*, nodes: int, seconds: float, rounds: int) -> list[tuple[float, float]]:
+    """Runs stubbed trials on so many logical CPUs and returns when each began and ended.
+
+    Args:
+        nodes: trials that run at once.
+        seconds: how long each takes.
+        rounds: trials for each node.
+    """
+    with tempfile.TemporaryDirectory(prefix="dml-bench-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        project = make_project(folder, {"mlflow.tracking_uri": f"sqlite:///{folder}/mlflow.db"})
+        project.write_study(STUDY, _make_study(nodes * rounds))
+        with contextlib.chdir(folder):
+            context = load_context(StudyRequest(study=STUDY))
+            working_folder = context.working_folder.resolve()
+            working_folder.mkdir(parents=True)
+            (working_folder / SECONDS_FILE).write_text(str(seconds), encoding="ascii")
+            with _simulated_nodes(context.project.pipeline.ray, nodes):
+                _conduct(context, working_folder)
+        files = working_folder.glob(f"trials/*/{TIMES_FILE}")
+        found = [json.loads(file.read_text(encoding="ascii")) for file in files]
+    return [(times["began"], times["ended"]) for times in found]
+
+
+def _make_study(num_trials: int) -> dict[str, Any]:
+    rates = [0.001 * (1 + number / 1000) for number in range(num_trials)]
+    return {
+        "question": "How many trials can a driver lead?",
+        "arms": {"stub": {"loss.name": "proxy_anchor"}},
+        "fixed": {"training.epochs": 2},
+        "nuisance": {"optimizer.learning_rate": {"choice": rates}},
+        "searcher": "grid",
+        "seeds": [0],
+    }
+
+
+@contextlib.contextmanager
+def _simulated_nodes(config: RayConfig, nodes: int) -> Iterator[None]:
+    """Starts a cluster that takes this machine to have so many cores."""
+    with contextlib.ExitStack() as stack:
+        with mock.patch.object(os, "sched_getaffinity", return_value=set(range(nodes))):
+            stack.enter_context(ray_cluster.connect(config))
+        yield
+
+
+def _conduct(context: StudyContext, working_folder: Path) -> None:
+    pipeline, specs = context.project.pipeline, context.study.search_specs()
+    ledger = Ledger(working_folder, code="stub", data_version=lambda _: "")
+    with SweepRecorder(pipeline.mlflow, folder=working_folder) as recorder:
+        recorder.start(context.study, SweepFacts())
+        conductor = Conductor(
+            SearchThenRepeats(ListedTrials(specs), lambda _: []),
+            ledger,
+            tracker=ProgressTracker(STUDY, total=len(specs)),
+            events=SweepEvents(
+                on_trial_start=recorder.on_trial_start,
+                on_epoch=recorder.on_epoch,
+                on_trial_end=recorder.on_trial_end,
+            ),
+            max_failed=0,
+        )
+        with mock.patch.object(ray_tune_job, "run_tune_trial", run_stub_trial):
+            ray_tune_job.run_tune_job(
+                conductor,
+                pipeline,
+                folder=working_folder / "tune",
+                make_order=lambda spec: _make_order(spec, ledger),
+            )
+        recorder.finish({})
+
+
+def _make_order(spec: TrialSpec, ledger: Ledger) -> TrialOrder:
+    return TrialOrder(
+        spec=spec_to_plain(spec),
+        folder=str(ledger.trial_folder(spec)),
+        working_folder=str(Path.cwd()),
+        data_version="",
+    )
