@@ -1,19 +1,43 @@
-"""docs/faults.md tells of every fault, and of tests that there are."""
+"""docs/faults.md tells of every fault, and its counts are those of the drills beside it."""
 
 import re
 from pathlib import Path
 
+from flows.drills.plan import make_drill
 from flows.drills.registry import FAULTS
+from tools.drill_table import PAGE, RUNS, read_drills, render_page, render_table
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+DRILLS = read_drills(ROOT / RUNS)
 
 
 def test_every_fault_is_on_the_page_and_no_other():
-    named = re.findall(r"^\| `([\w-]+)` \| .+ \| .+ \|$", PAGE, flags=re.MULTILINE)
+    named = re.findall(r"^\| `([\w-]+)` \| .+ \| .+ \|$", TEXT, flags=re.MULTILINE)
     assert named == [fault.name for fault in FAULTS]
 
 
+def test_the_counts_are_those_of_the_drills():
+    assert render_table(DRILLS) in TEXT
+    assert render_page(TEXT, DRILLS) == TEXT
+
+
+def test_a_drill_more_or_one_that_failed_changes_the_page():
+    failed = {**DRILLS[0], "result": "failed"}
+    for other in ([*DRILLS, DRILLS[0]], [failed, *DRILLS[1:]]):
+        assert render_page(TEXT, other) != TEXT
+
+
+def test_each_drill_is_one_of_its_seed_and_stands_there_once():
+    numbers = [line["number"] for line in DRILLS]
+    assert len(set(numbers)) == len(numbers)
+    assert f"{len(numbers)} of the 100" in TEXT
+    for line in DRILLS:
+        drill = make_drill(0, line["number"], FAULTS)
+        assert (drill.fault, drill.command) == (line["fault"], line["command"])
+        assert (drill.moment.ended, drill.moment.epoch) == tuple(line["moment"].values())
+
+
 def test_every_named_test_exists():
-    for name in re.findall(r"`(tests/[\w/]+\.py)`", PAGE):
+    for name in re.findall(r"`(tests/[\w/]+\.py)`", TEXT):
         assert (ROOT / name).is_file(), name

@@ -58,6 +58,8 @@ class DrillGround:
             databases: from `make_databases`; made where there are none.
         """
         self.folder = folder
+        self.is_over = threading.Event()
+        """Once it is set, drills that run are given up."""
         self.undisturbed = folder / "undisturbed"
         databases = databases or make_databases(folder / "databases")
         self._project = make_project(folder / "project", databases=databases)
@@ -77,7 +79,7 @@ class DrillGround:
         """
         started = time.monotonic()
         copy_project(self._project, self.undisturbed, params={})
-        with _sweeping(self.undisturbed) as sweep:
+        with _sweeping(self.undisturbed, self.is_over) as sweep:
             sweep.start()
             sweep.finish()
             if problems := _list_left(sweep):
@@ -94,12 +96,12 @@ class DrillGround:
         copy_project(self._project, folder, params=params)
         went_on, problems = self._run_in(folder, drill)
         seconds = time.monotonic() - started
-        if not problems:
+        if not problems or self.is_over.is_set():
             shutil.rmtree(folder)
         return Outcome(drill, seconds, went_on, problems, folder=folder if problems else None)
 
     def _run_in(self, folder: Path, drill: Drill) -> tuple[str, list[str]]:
-        with _sweeping(folder) as sweep:
+        with _sweeping(folder, self.is_over) as sweep:
             fault, scene = find_fault(drill.fault), Scene(drill, sweep)
             if not fault.stands_alone:
                 self._servers.use(sweep)
@@ -116,8 +118,8 @@ class DrillGround:
 
 
 @contextmanager
-def _sweeping(folder: Path) -> Iterator[DrilledSweep]:
-    sweep = DrilledSweep(folder)
+def _sweeping(folder: Path, is_over: threading.Event) -> Iterator[DrilledSweep]:
+    sweep = DrilledSweep(folder, is_over=is_over)
     try:
         yield sweep
     finally:
@@ -139,10 +141,9 @@ def run_drills(
 ) -> list[Outcome]:
     """Runs drills and tells of each when it has ended; returns them in their order."""
     outcomes: list[Outcome] = []
-    is_over = threading.Event()
 
     def run(drill: Drill) -> Outcome | None:
-        return None if is_over.is_set() else ground.run(drill)
+        return None if ground.is_over.is_set() else ground.run(drill)
 
     with ThreadPoolExecutor(parallel) as pool:
         waiting = [pool.submit(run, drill) for drill in drills]
@@ -152,8 +153,8 @@ def run_drills(
                     outcomes.append(outcome)
                     on_outcome(outcome)
         finally:
-            # After a Ctrl-C no further drill begins.
-            is_over.set()
+            # After a Ctrl-C no further drill begins, and those that run end.
+            ground.is_over.set()
     return sorted(outcomes, key=lambda outcome: outcome.drill.number)
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,12 +34,14 @@ _LOOK_SECONDS = 0.5
 class DrilledSweep:
     """Starts `dml stage sweep`, watches what it does, and hits it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_over: threading.Event | None = None) -> None:
         """Prepares a sweep.
 
         Args:
             folder: the project.
+            is_over: once it is set, nothing is waited for any more.
         """
+        self._is_over = is_over or threading.Event()
         self.folder = folder
         # Short, since Ray has its sockets there.
         self.temporary = Path(tempfile.mkdtemp(prefix="drill-"))
@@ -101,7 +104,7 @@ class DrilledSweep:
                 raise DrillFailed(f"the command ended before {what}: {self.last_words()}")
             if time.monotonic() > deadline:
                 raise DrillFailed(f"no {what} within {PATIENCE_SECONDS:g} s: {self.last_words()}")
-            time.sleep(_PAUSE_SECONDS)
+            self._pause()
         self.look()
 
     def wait_for_end(self) -> int:
@@ -111,7 +114,7 @@ class DrilledSweep:
             self._look_sometimes()
             if time.monotonic() > deadline:
                 raise DrillFailed(f"it does not end: {self.last_words()}")
-            time.sleep(_PAUSE_SECONDS)
+            self._pause()
         return code
 
     def finish(self) -> None:
@@ -188,6 +191,10 @@ class DrilledSweep:
     def _running_process(self) -> subprocess.Popen[bytes]:
         assert self.process is not None, "it was not started"
         return self.process
+
+    def _pause(self) -> None:
+        if self._is_over.wait(_PAUSE_SECONDS):
+            raise DrillFailed("it was stopped")
 
     def _look_sometimes(self) -> None:
         # Every look reads all processes of the machine.

@@ -1,0 +1,67 @@
+"""The process of a drill, with small programs in the place of the sweep."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from flows.drills.fault import DrillFailed
+from flows.drills.processes import MARK, Family
+from flows.drills.sweep import DrilledSweep
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    sweep = DrilledSweep(tmp_path, is_over=threading.Event())
+    (tmp_path / "printed-0.txt").write_text("one\n\ntwo\n")
+    yield sweep
+    sweep.close()
+    sweep.temporary.rmdir()
+
+
+def test_what_a_drill_waits_for_ends_with_the_drills(sweep):
+    sweep.process = subprocess.Popen(SLEEP)
+    sweep._is_over.set()
+    with pytest.raises(DrillFailed, match="stopped"):
+        sweep.wait_for_end()
+    with pytest.raises(DrillFailed, match="stopped"):
+        sweep.wait_for(lambda: False, "anything")
+
+
+def test_a_command_that_ends_too_early_is_told_with_its_last_words(sweep):
+    sweep.process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(DrillFailed, match=r"ended before the middle: one \| two"):
+        sweep.wait_for(lambda: False, "the middle")
+    with pytest.raises(DrillFailed, match="ended with 3"):
+        sweep.finish()
+
+
+def test_trials_that_ended_and_that_run_are_read_from_their_folders(sweep):
+    trials = sweep.working_folder / "trials"
+    for name in ("done", "begun"):
+        (trials / name).mkdir(parents=True)
+        (trials / name / "starts").write_text(".")
+        (trials / name / "epochs.jsonl").write_text('{"epoch": 1}\n{"epoch": 2}\n{"epo')
+    (trials / "done" / "result.json").write_text("{}")
+    assert sweep.running() == {"begun": 2}
+    assert list(sweep.ended()) == ["done"]
+
+
+@pytest.mark.parametrize("found_by", ["mark", "folder"])
+def test_a_process_that_is_left_is_found(tmp_path, found_by):
+    family = Family(tmp_path)
+    assert family.left(seconds=0) == []
+    place = {"env": {MARK: str(tmp_path)}} if found_by == "mark" else {"cwd": tmp_path}
+    process = subprocess.Popen(SLEEP, **place)
+    try:
+        (left,) = family.left(seconds=0)
+        assert left.startswith(f"{process.pid} ")
+        family.kill()
+        process.wait()
+        assert family.left(seconds=0) == []
+    finally:
+        process.kill()
+        process.wait()
