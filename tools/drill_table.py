@@ -1,4 +1,4 @@
-"""Writes the counts of docs/faults/drills.jsonl into docs/faults.md: python -m tools.drill_table."""
+"""Writes the counts of docs/faults/drills.jsonl into docs/faults.md."""
 
 import json
 import re
