@@ -78,6 +78,8 @@ def make_project(folder: Path, params: Mapping[str, Any]) -> Project:
     content = unflatten({**load_params(ROOT / "params.yaml"), **params})
     (folder / "params.yaml").write_text(json.dumps(content), encoding="utf-8")
     _git(folder, "init", "--quiet", "--initial-branch", "main")
+    (folder / ".git" / "info").mkdir(exist_ok=True)
+    (folder / ".git" / "info" / "exclude").write_text("/home/\n", encoding="ascii")
     _commit(folder)
     return Project(folder)
 

@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 from benchmarks.projects import make_project
-from benchmarks.stub_trials import SECONDS_FILE, TIMES_FILE, run_stub_trial
+from benchmarks.stub_trials import PLAN_FILE, TIMES_FILE, WORKERS_FOLDER, run_stub_trial
 from dml_core.config.pipeline import RayConfig
 from dml_core.studies.ledger import Ledger
 from dml_core.studies.plain_specs import spec_to_plain
@@ -33,17 +33,18 @@ def run_stubs(*, nodes: int, seconds: float, rounds: int) -> list[tuple[float, f
     Args:
         nodes: trials that run at once.
         seconds: how long each takes.
-        rounds: trials for each node.
+        rounds: trials for each node, beside a first one in which all wait for each other.
     """
     with tempfile.TemporaryDirectory(prefix="dml-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         project = make_project(folder, {"mlflow.tracking_uri": f"sqlite:///{folder}/mlflow.db"})
-        project.write_study(STUDY, _make_study(nodes * rounds))
+        project.write_study(STUDY, _make_study(nodes * (rounds + 1)))
         with contextlib.chdir(folder):
             context = load_context(StudyRequest(study=STUDY))
             working_folder = context.working_folder.resolve()
-            working_folder.mkdir(parents=True)
-            (working_folder / SECONDS_FILE).write_text(str(seconds), encoding="ascii")
+            (working_folder / WORKERS_FOLDER).mkdir(parents=True)
+            plan = json.dumps({"nodes": nodes, "seconds": seconds})
+            (working_folder / PLAN_FILE).write_text(plan, encoding="ascii")
             with _simulated_nodes(context.project.pipeline.ray, nodes):
                 _conduct(context, working_folder)
         files = working_folder.glob(f"trials/*/{TIMES_FILE}")

@@ -1,14 +1,21 @@
 """A trial that only waits, for clusters larger than this machine: light, without torch."""
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
 
-SECONDS_FILE = "stub_seconds"
-"""Beside the trials: how long each takes."""
+PLAN_FILE = "stub_plan.json"
+"""Beside the trials: how long each takes, and how many run at once."""
+WORKERS_FOLDER = "stub_workers"
+"""Beside the trials: a file for each worker that is up."""
 TIMES_FILE = "times.json"
-"""In a trial's folder: when it began and ended."""
+"""In a trial's folder: when it began and ended; a worker's first one has none."""
+LONGEST_WAIT_SECONDS = 300.0
+
+_is_up = False
+"""Whether this worker has waited for the others."""
 
 
 def run_stub_trial(config: dict[str, Any]) -> None:
@@ -17,8 +24,9 @@ def run_stub_trial(config: dict[str, Any]) -> None:
 
     order = json.loads(config["order"])
     folder, epochs = Path(order["folder"]), order["spec"]["config"]["training"]["epochs"]
-    seconds = float((folder.parents[1] / SECONDS_FILE).read_text(encoding="ascii"))
-    began = time.time()
+    plan = json.loads((folder.parents[1] / PLAN_FILE).read_text(encoding="ascii"))
+    is_first = _meet_workers(folder.parents[1] / WORKERS_FOLDER, **plan)
+    seconds, began = 0.0 if is_first else plan["seconds"], time.time()
     for number in range(1, epochs + 1):
         # Against the clock, so that what reporting takes does not make the trial longer.
         time.sleep(max(0.0, began + seconds * number / epochs - time.time()))
@@ -26,8 +34,24 @@ def run_stub_trial(config: dict[str, Any]) -> None:
         with open(folder / "epochs.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(report) + "\n")
         if number == epochs:
-            _write_end(folder, report, began)
+            _write_end(folder, report, None if is_first else began)
         tune.report({"epoch": number, "epoch_report": json.dumps({**report, "node": "stub"})})
+
+
+def _meet_workers(folder: Path, *, nodes: int, seconds: float) -> bool:
+    """Waits in a worker's first trial until all are up; returns whether it was that.
+
+    They go on one after the other within the length of a trial, as trials of different length do.
+    """
+    global _is_up
+    if _is_up:
+        return False
+    _is_up, deadline = True, time.time() + LONGEST_WAIT_SECONDS
+    (folder / str(os.getpid())).touch()
+    while len(up := sorted(os.listdir(folder))) < nodes and time.time() < deadline:
+        time.sleep(0.5)
+    time.sleep(seconds * up.index(str(os.getpid())) / len(up))
+    return True
 
 
 def _make_report(number: int, epochs: int, seconds: float) -> dict[str, Any]:
@@ -46,9 +70,10 @@ def _make_report(number: int, epochs: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def _write_end(folder: Path, report: dict[str, Any], began: float) -> None:
-    times = {"began": began, "ended": time.time()}
-    (folder / TIMES_FILE).write_text(json.dumps(times), encoding="ascii")
+def _write_end(folder: Path, report: dict[str, Any], began: float | None) -> None:
+    if began is not None:
+        times = {"began": began, "ended": time.time()}
+        (folder / TIMES_FILE).write_text(json.dumps(times), encoding="ascii")
     result = {
         "outcome": "finished",
         "reason": "",
