@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from benchmarks.projects import make_project
+from benchmarks.projects import ROOT, make_project
 from benchmarks.stub_trials import PLAN_FILE, TIMES_FILE, WORKERS_FOLDER, run_stub_trial
 from dml_core.config.pipeline import RayConfig
 from dml_core.studies.ledger import Ledger
@@ -45,7 +45,11 @@ def run_stubs(*, nodes: int, seconds: float, rounds: int) -> list[tuple[float, f
             (working_folder / WORKERS_FOLDER).mkdir(parents=True)
             plan = json.dumps({"nodes": nodes, "seconds": seconds})
             (working_folder / PLAN_FILE).write_text(plan, encoding="ascii")
-            with _simulated_nodes(context.project.pipeline.ray, nodes):
+            # A worker starts in a folder of its own and has to find this package.
+            with (
+                mock.patch.dict(os.environ, PYTHONPATH=str(ROOT)),
+                _simulated_nodes(context.project.pipeline.ray, nodes),
+            ):
                 _conduct(context, working_folder)
         files = working_folder.glob(f"trials/*/{TIMES_FILE}")
         found = [json.loads(file.read_text(encoding="ascii")) for file in files]

@@ -29,7 +29,9 @@ def main() -> int:
     parser.add_argument("--sweep-only", action="store_true", help="run no evaluation, no report")
     options = parser.parse_args()
     command = ["stage", "sweep", "tiny"] if options.sweep_only else ["run", "tiny"]
-    signal.signal(signal.SIGTERM, _stop)
+    # Also SIGINT, which a process in the background of a shell would ignore.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     lines: list[str] = []
 
     def say(line: str = "") -> None:

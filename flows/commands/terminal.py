@@ -55,5 +55,4 @@ def print_scores(title: str, scores: Mapping[str, float]) -> None:
 
 def print_table(table: Table) -> None:
     """Prints a table as wide as the terminal; in a pipe as wide as its words, for programs."""
-    width = None if console.is_terminal else WIDTH_OF_A_PIPE
-    console.print(table, width=width, crop=console.is_terminal)
+    (console if console.is_terminal else Console(width=WIDTH_OF_A_PIPE)).print(table)
