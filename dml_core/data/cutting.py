@@ -81,5 +81,9 @@ def _resizes_bytes() -> bool:
 
 def flip_images(batch: Tensor, chosen: Tensor) -> Tensor:
     """Returns the batch with the chosen images mirrored left and right."""
-    rows = chosen.nonzero().squeeze(1)
-    return batch.index_copy(0, rows, batch.index_select(0, rows).flip(-1))
+    flipped = batch.clone()
+    # NumPy copies backwards several times as fast as torch mirrors and puts rows back.
+    pixels, mirrored = batch.numpy(), flipped.numpy()
+    for row in chosen.nonzero().squeeze(1).tolist():
+        mirrored[row] = pixels[row, ..., ::-1]
+    return flipped
