@@ -2,9 +2,12 @@
 
 # B = batch, C = channels, S = input size
 
+from functools import cache
+
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from dml_core.data.prepared import ImageSet
 
@@ -16,11 +19,11 @@ def cut_boxes(images: ImageSet, indices: np.ndarray, boxes: np.ndarray, *, size_
     """
     if images.shape is not None and bool((boxes[:, 2:] == size_px).all()):
         return _cut_equal(images.gather(indices), boxes, size_px=size_px)
-    rows = [
-        _cut_one(images.image(int(index)), box, size_px=size_px)
-        for index, box in zip(indices, boxes, strict=True)
-    ]
-    return torch.stack(rows)
+    batch = torch.empty((len(indices), images.channels, size_px, size_px), dtype=torch.uint8)
+    # Plain numbers: looking at one number of an array takes longer than a small crop.
+    for row, index, box in zip(batch, indices.tolist(), boxes.tolist(), strict=True):
+        row.copy_(_cut_one(images.image(index), box, size_px=size_px))
+    return batch
 
 
 def _cut_equal(chosen: np.ndarray, boxes: np.ndarray, *, size_px: int) -> Tensor:
@@ -42,27 +45,45 @@ def _largest_overhang(boxes: np.ndarray, size: tuple[int, ...]) -> int:
     return int(max(0, before, after))
 
 
-def _cut_one(image: np.ndarray, box: np.ndarray, *, size_px: int) -> Tensor:
-    top, left, height, width = (int(value) for value in box)
-    over = _largest_overhang(box[None], image.shape[:2])
-    if over:
+def _cut_one(image: np.ndarray, box: list[int], *, size_px: int) -> Tensor:
+    """Returns (C, S, S), whose numbers may lie in memory in any order."""
+    top, left, height, width = box
+    if top < 0 or left < 0 or top + height > image.shape[0] or left + width > image.shape[1]:
+        over = _largest_overhang(np.array([box]), image.shape[:2])
         image = np.pad(image, ((over, over), (over, over), (0, 0)))
-    cut = image[top + over : top + over + height, left + over : left + over + width]
+        top, left = top + over, left + over
     # The memory map is read-only, and torch wants an array that it could write to.
-    tensor = torch.from_numpy(cut.copy()).permute(2, 0, 1)
+    cut = image[top : top + height, left : left + width].copy()
+    tensor = torch.from_numpy(cut[None]).permute(0, 3, 1, 2)
     if (height, width) == (size_px, size_px):
-        return tensor.contiguous()
-    return _resize(tensor, size_px=size_px).contiguous()
+        return tensor[0]
+    return _resize(tensor, size_px=size_px)[0]
 
 
 def _resize(image: Tensor, *, size_px: int) -> Tensor:
-    # Late: it brings all of torchvision's models, seconds that images of the right size do without.
-    from torchvision.transforms.v2 import functional as transforms
+    """Resizes (1, C, H, W) with the channels innermost, to the bit as torchvision does."""
+    if not _resizes_bytes():
+        # Late: it brings all of torchvision's models, seconds that other machines do without.
+        from torchvision.transforms.v2 import functional as transforms
 
-    resized: Tensor = transforms.resize(image[None], [size_px, size_px], antialias=True)[0]
-    return resized
+        resized: Tensor = transforms.resize(image, [size_px, size_px], antialias=True)
+        return resized
+    return functional.interpolate(
+        image, size=(size_px, size_px), mode="bilinear", align_corners=False, antialias=True
+    )
+
+
+@cache
+def _resizes_bytes() -> bool:
+    """Whether torch resizes uint8 as it is here; elsewhere torchvision goes by way of floats."""
+    return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
 def flip_images(batch: Tensor, chosen: Tensor) -> Tensor:
     """Returns the batch with the chosen images mirrored left and right."""
-    return torch.where(chosen[:, None, None, None], batch.flip(-1), batch)
+    flipped = batch.clone()
+    # NumPy copies backwards several times as fast as torch mirrors and puts rows back.
+    pixels, mirrored = batch.numpy(), flipped.numpy()
+    for row in chosen.nonzero().squeeze(1).tolist():
+        mirrored[row] = pixels[row, ..., ::-1]
+    return flipped
