@@ -4,6 +4,7 @@ from pathlib import Path
 
 from prefect import flow
 
+from tasks.activation_tracking import track_activations
 from tasks.artifacts import show_scores
 from tasks.context import StudyRequest, load_context
 from tasks.evaluating import evaluate_study
@@ -15,5 +16,6 @@ def evaluate(request: StudyRequest) -> Path:
     """Judges the winners of a study on the test classes."""
     with timed_stage(load_context(request), "evaluate"):
         scores = evaluate_study(request)
+    track_activations(request)
     show_scores(request, scores)
     return scores

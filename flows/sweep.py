@@ -4,6 +4,7 @@ from pathlib import Path
 
 from prefect import flow
 
+from tasks.activation_tracking import track_activations
 from tasks.artifacts import show_sweep
 from tasks.context import StudyRequest, is_prepared, load_context
 from tasks.datasets import prepare_data
@@ -20,5 +21,6 @@ def sweep(request: StudyRequest, show: str = "auto") -> Path:
             prepare_data(data)
     with timed_stage(context, "sweep"):
         folder = sweep_study(request, show)
+    track_activations(request)
     show_sweep(request, folder)
     return folder

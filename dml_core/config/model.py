@@ -40,3 +40,8 @@ class TrunkConfig(Section):
     """Compute the frozen part once for each image and keep it on disk, shared by all trials."""
     cache_views: int = Field(default=1, ge=1, le=64)
     """Versions of each training image in the cache: the plain one, the others augmented."""
+
+    @property
+    def keeps_activations(self) -> bool:
+        """Whether a trial reads what a frozen part made of the images, and not the images."""
+        return self.cache and self.train != "all"

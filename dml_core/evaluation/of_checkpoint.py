@@ -15,7 +15,7 @@ from dml_core.evaluation.occlusion import occlude
 from dml_core.models.building import build_model
 from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.models.placement import place_model
-from dml_core.training.activations import is_cached, load_activations
+from dml_core.training.activations import WantedActivations, is_cached
 from dml_core.training.checkpoint import Checkpoint, weights_must_fit
 from dml_core.training.determinism import choose_device, limited_threads
 
@@ -95,9 +95,10 @@ def embed_with_checkpoint(
         inputs: Inputs = pixels
         if content_hash and change is None and is_cached(model, config):
             network = model.forward_from
-            inputs = load_activations(
-                model, pixels, config, content_hash=content_hash, device=device
+            wanted = WantedActivations(
+                model, config, pixels, content_hash=content_hash, device=device
             )
+            inputs = wanted.load()
         return embed(
             network,
             inputs,

@@ -1,14 +1,12 @@
-"""Caches what the frozen part of a trunk makes of each image, by content, for all trials."""
+"""Keeps what the frozen part of a trunk makes of each image, by content, for all trials."""
 
-import fcntl
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +17,9 @@ from dml_core.data.inputs import ALL, ImageInputs, Inputs
 from dml_core.data.prepared import DevelopmentData
 from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.seeding import numpy_stream
+from dml_core.training.activation_store import Rows, StoredSet, folder_lock, store_root
 
-_FORMAT = 1
+_FORMAT = 2
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -60,26 +59,12 @@ class ActivationInputs:
 def make_inputs(
     model: EmbeddingModel, data: DevelopmentData, config: TrialConfig, *, device: torch.device
 ) -> TrialInputs:
-    """Returns pixel inputs, or cached activations where a part of the trunk is frozen."""
-    train, validation = (
-        ImageInputs(images, size_px=config.input_size_px, config=config.augmentation)
-        for images in (data.train, data.validation)
-    )
+    """Returns pixel inputs, or kept activations where a part of the trunk is frozen."""
     if not is_cached(model, config):
+        train, validation = _pixels(data, config)
         return TrialInputs(train, validation, are_activations=False)
-    content_hash = data.info.content_hash
-    return TrialInputs(
-        load_activations(
-            model,
-            train,
-            config,
-            content_hash=content_hash,
-            device=device,
-            num_views=config.trunk.cache_views,
-        ),
-        load_activations(model, validation, config, content_hash=content_hash, device=device),
-        are_activations=True,
-    )
+    wanted_train, wanted_validation = want_activations(model, data, config, device=device)
+    return TrialInputs(wanted_train.load(), wanted_validation.load(), are_activations=True)
 
 
 def is_cached(model: EmbeddingModel, config: TrialConfig) -> bool:
@@ -87,97 +72,107 @@ def is_cached(model: EmbeddingModel, config: TrialConfig) -> bool:
     return config.trunk.cache and len(model.frozen) > 0
 
 
-def load_activations(
-    model: EmbeddingModel,
-    inputs: ImageInputs,
-    config: TrialConfig,
-    *,
-    content_hash: str,
-    device: torch.device,
-    num_views: int = 1,
-) -> ActivationInputs:
-    """Returns what the frozen part makes of a set of images; computes it where nobody did before.
+def want_activations(
+    model: EmbeddingModel, data: DevelopmentData, config: TrialConfig, *, device: torch.device
+) -> tuple["WantedActivations", "WantedActivations"]:
+    """Returns what a trial wants of its training and of its validation images."""
+    train, validation = _pixels(data, config)
+    of_images = partial(
+        WantedActivations, model, config, content_hash=data.info.content_hash, device=device
+    )
+    return of_images(train, num_views=config.trunk.cache_views), of_images(validation)
 
-    Args:
-        model: the model, with the frozen part of which the activations are.
-        inputs: the images.
-        config: of the trial.
-        content_hash: of the prepared data that the images are from.
-        device: where the model is.
-        num_views: the first view is plain, the others are augmented.
-    """
-    root = config.data.prepared_path.parent / ".activations" / config.data.folder_name
-    folder = root / f"{_model_key(model, config, content_hash)}-{_set_key(inputs.images.paths)}"
-    return ActivationInputs(
-        [_load_view(model, inputs, config, folder, view, device) for view in range(num_views)]
+
+def _pixels(data: DevelopmentData, config: TrialConfig) -> tuple[ImageInputs, ImageInputs]:
+    size_px, augmentation = config.input_size_px, config.augmentation
+    return (
+        ImageInputs(data.train, size_px=size_px, config=augmentation),
+        ImageInputs(data.validation, size_px=size_px, config=augmentation),
     )
 
 
-def _model_key(model: EmbeddingModel, config: TrialConfig, content_hash: str) -> str:
-    """Returns a hash of all that the activations depend on but the choice of images."""
-    facts = {
+class WantedActivations:
+    """What the frozen part of a model makes of a set of images, kept or still to be computed."""
+
+    def __init__(
+        self,
+        model: EmbeddingModel,
+        config: TrialConfig,
+        inputs: ImageInputs,
+        *,
+        content_hash: str,
+        device: torch.device,
+        num_views: int = 1,
+    ) -> None:
+        """Names the activations.
+
+        Args:
+            model: the model, with the frozen part of which they are.
+            config: of the trial.
+            inputs: the images.
+            content_hash: of the prepared data that the images are from.
+            device: where the model is.
+            num_views: the first view is plain, the others are augmented.
+        """
+        self.num_views = num_views
+        self.facts = _describe(model, config, content_hash)
+        self.name = f"{config.data.folder_name}-{_hash(self.facts)}-{_set_key(inputs.images.paths)}"
+        self.stored = StoredSet(store_root(config.data) / self.name)
+        self._model, self._config, self._inputs, self._device = model, config, inputs, device
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    @property
+    def block(self) -> int:
+        """How many images pass through the network at once: what is computed is whole blocks."""
+        return self._config.evaluation.batch_size
+
+    def load(self) -> ActivationInputs:
+        """Returns all views; computes those that nobody has computed before."""
+        return ActivationInputs([self._load_view(view) for view in range(self.num_views)])
+
+    def compute(self, view: int, start: int, stop: int) -> Iterator[Rows]:
+        """Yields the activations of a range of images block by block; start is that of a block."""
+        assert start % self.block == 0
+        for first in range(start, stop, self.block):
+            indices = np.arange(first, min(first + self.block, stop))
+            # A stream for the view and block, not for the trial's seed: trials share the files,
+            # and whoever computes a block gets the same bits.
+            stream = numpy_stream(0, f"cached view {view}", step=first)
+            batch = self._inputs.augmented(indices, stream) if view else self._inputs.plain(indices)
+            rows = self._model.frozen_activations(batch.to(self._device))
+            yield first, rows.half().cpu().numpy()
+
+    def _load_view(self, view: int) -> np.ndarray:
+        found = self.stored.open_view(view)
+        if found is not None:
+            return found
+        # One process of the machine computes while the others wait for its result.
+        with folder_lock(self.stored.folder):
+            if not self.stored.has_view(view):
+                _LOGGER.info("computing view %d of the frozen trunk for %d images", view, len(self))
+                parts = self.compute(view, 0, len(self))
+                self.stored.write_view(view, parts, num_images=len(self), facts=self.facts)
+        found = self.stored.open_view(view)
+        assert found is not None
+        return found
+
+
+def _describe(model: EmbeddingModel, config: TrialConfig, content_hash: str) -> dict[str, Any]:
+    """Returns all that the activations depend on but the choice of images."""
+    return {
         "format": _FORMAT,
         "data": content_hash,
         "network": model.frozen_fingerprint(),
         "size": config.input_size_px,
         "augmentation": config.augmentation.model_dump(mode="json"),
     }
+
+
+def _hash(facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def _set_key(paths: list[str]) -> str:
     return hashlib.sha256("\n".join(paths).encode()).hexdigest()[:12]
-
-
-def _load_view(
-    model: EmbeddingModel,
-    inputs: ImageInputs,
-    config: TrialConfig,
-    folder: Path,
-    view: int,
-    device: torch.device,
-) -> np.ndarray:
-    """Returns a view's activations, memory-mapped; computes them where nobody did before."""
-    path = folder / f"view_{view}.npy"
-    with _locked(folder):
-        if not path.exists():
-            _compute_view(model, inputs, config, path, view=view, device=device)
-    activations: np.ndarray = np.load(path, mmap_mode="r")
-    return activations
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lets one process of the machine compute while the others wait for its result."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _compute_view(
-    model: EmbeddingModel,
-    inputs: ImageInputs,
-    config: TrialConfig,
-    path: Path,
-    *,
-    view: int,
-    device: torch.device,
-) -> None:
-    """Writes the activations of all images; view 0 is plain, the others are augmented."""
-    _LOGGER.info("computing view %d of the frozen trunk for %d images", view, len(inputs))
-    temporary = path.with_suffix(".partial")
-    written = None
-    for start in range(0, len(inputs), config.evaluation.batch_size):
-        indices = np.arange(start, min(start + config.evaluation.batch_size, len(inputs)))
-        # A stream for the view and block, not for the trial's seed: trials share the cache.
-        stream = numpy_stream(0, f"cached view {view}", step=start)
-        batch = inputs.augmented(indices, stream) if view else inputs.plain(indices)
-        rows = model.frozen_activations(batch.to(device)).half().cpu().numpy()
-        if written is None:
-            shape = (len(inputs), *rows.shape[1:])
-            written = np.lib.format.open_memmap(temporary, mode="w+", dtype=rows.dtype, shape=shape)
-        written[indices] = rows
-    assert written is not None
-    written.flush()
-    os.replace(temporary, path)

@@ -99,8 +99,7 @@ def build_state(
 def _build_modules(
     config: TrialConfig, data: DevelopmentData, *, num_classes: int, device: torch.device
 ) -> tuple[EmbeddingModel, MetricLoss]:
-    with seeded_torch(config.seed, "model"):
-        model = build_model(config, in_channels=data.info.channels)
+    model = build_trial_model(config, in_channels=data.info.channels, device=device)
     with seeded_torch(config.seed, "initial proxies"):
         loss = build_loss_from_config(
             config.loss, num_classes=num_classes, embedding_dim=config.model.embedding_dim
@@ -108,8 +107,17 @@ def _build_modules(
     # One gradient row for each proxy of the step, never for each class.
     if isinstance(loss, ProxyLoss) and loss.draws_subset:
         loss.sparse_gradient = True
-    place_model(model, device=device, channels_last=config.training.channels_last)
     return model, loss.to(device)
+
+
+def build_trial_model(
+    config: TrialConfig, *, in_channels: int, device: torch.device
+) -> EmbeddingModel:
+    """Returns a trial's network before its first step."""
+    with seeded_torch(config.seed, "model"):
+        model = build_model(config, in_channels=in_channels)
+    place_model(model, device=device, channels_last=config.training.channels_last)
+    return model
 
 
 def build_trial_optimizer(

@@ -111,6 +111,7 @@ def _run(
         workers = max(study.arm_config(arm.name).trial.workers for arm in study.arms)
         with connect(pipeline.ray, workers=workers):
             tracker.num_concurrent = count_concurrent(pipeline.ray, workers=workers)
+            _compute_frozen_trunks(study, pipeline)
             _run_on_cluster(conductor, pipeline, ledger, workers)
     if conductor.has_too_many_failures:
         (folder / STOPPED_FILE).touch()
@@ -149,6 +150,14 @@ def _make_repeats(study: ResolvedStudy, records: Sequence[TrialRecord]) -> list[
     winners = choose_winners(study, records)
     values = {arm: winner.values for arm, winner in winners.items() if winner.values is not None}
     return study.repeat_specs(values)
+
+
+def _compute_frozen_trunks(study: ResolvedStudy, pipeline: PipelineConfig) -> None:
+    configs = [study.arm_config(arm.name) for arm in study.arms]
+    if any(config.trunk.keeps_activations for config in configs):
+        from tasks.adapters.ray_activations import compute_activations
+
+        compute_activations(configs, pipeline)
 
 
 def _run_on_cluster(

@@ -103,3 +103,14 @@ def test_only_what_learns_moves(root, train):
     assert moved
     assert not any(name.startswith("frozen.") for name in moved)
     assert any(name.startswith("head.") for name in moved)
+
+
+def test_a_damaged_file_is_computed_again_with_the_same_bits(root, caplog):
+    config = tiny_config(root, trunk__train="none")
+    make(config)
+    for file in (root / ".activations").rglob("*.npy"):
+        before = file.read_bytes()
+        file.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+        make(config)
+        assert file.read_bytes() == before
+        assert f"{file} is damaged" in caplog.text
