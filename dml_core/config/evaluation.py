@@ -1,6 +1,6 @@
 """Which numbers an evaluation gives."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -8,6 +8,7 @@ from dml_core.config.section import Section
 
 Rank = Annotated[int, Field(ge=1, le=1_000_000)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+SearchDevice = Literal["cpu", "gpu"]
 
 
 class EvaluationConfig(Section):
@@ -37,5 +38,8 @@ class EvaluationConfig(Section):
     after each epoch; 0 records none."""
     block_size: int = Field(default=1024, ge=1, le=1_000_000)
     """Queries searched at once; bounds the memory, never changes a number."""
+    search_device: SearchDevice = "cpu"
+    """Where neighbours are searched and clusters found; gpu needs a faiss that was built for it.
+    Numbers may then differ where two distances differ by rounding only."""
     batch_size: int = Field(default=64, ge=1, le=100_000)
     """Images embedded at once; on a CPU small batches stay in the cache and are faster."""

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import faiss
 import numpy as np
 
+from dml_core.config.evaluation import SearchDevice
 from dml_core.evaluation.arrays import FloatArray, IntArray
 from dml_core.evaluation.contingency import count_contingency, nmi_score, pair_f1_score
+from dml_core.evaluation.faiss_device import check_search_device
 from dml_core.evaluation.vectors import Frame, Metric
 from dml_core.seeding import stream_seed
 
@@ -31,6 +33,7 @@ def score_clustering(
     iterations: int,
     restarts: int,
     seed: int,
+    device: SearchDevice = "cpu",
 ) -> ClusteringScores:
     """Returns NMI and pair F1 of a k-means clustering of (N, D) embeddings against (N,) labels."""
     clusters = cluster_embeddings(
@@ -40,6 +43,7 @@ def score_clustering(
         iterations=iterations,
         restarts=restarts,
         seed=seed,
+        device=device,
     )
     contingency = count_contingency(labels, clusters)
     return ClusteringScores(nmi=nmi_score(contingency), pair_f1=pair_f1_score(contingency))
@@ -53,6 +57,7 @@ def cluster_embeddings(
     iterations: int,
     restarts: int,
     seed: int,
+    device: SearchDevice = "cpu",
 ) -> IntArray:
     """Returns (N,) the k-means cluster of each embedding, the best of several restarts.
 
@@ -66,7 +71,9 @@ def cluster_embeddings(
         iterations: of each run.
         restarts: runs, of which the one with the smallest sum of squared distances counts.
         seed: of the images that the runs start from.
+        device: where the clusters are found.
     """
+    check_search_device(device)
     vectors = Frame.around(embeddings, metric=metric).place(embeddings)
     kmeans = faiss.Kmeans(
         vectors.shape[1],
@@ -78,6 +85,7 @@ def cluster_embeddings(
         # faiss would look at 256 images a cluster only, and warn below 39.
         max_points_per_centroid=len(vectors),
         min_points_per_centroid=1,
+        gpu=device == "gpu",
     )
     kmeans.train(vectors)
     _, clusters = kmeans.index.search(vectors, 1)

@@ -90,7 +90,13 @@ def _neighbor_search(
     embeddings: FloatArray, sets: QueryAndGallery, *, config: EvaluationConfig, metric: Metric
 ) -> NeighborSearch:
     queries, gallery = sets.split(embeddings)
-    return NeighborSearch(queries, gallery, metric=metric, block_size=config.block_size)
+    return NeighborSearch(
+        queries,
+        gallery,
+        metric=metric,
+        block_size=config.block_size,
+        device=config.search_device,
+    )
 
 
 def _retrieval_numbers(
@@ -133,6 +139,7 @@ def _clustering_numbers(
         iterations=config.kmeans_iterations,
         restarts=config.kmeans_restarts,
         seed=seed,
+        device=config.search_device,
     )
     return {"nmi": scores.nmi, "pair_f1": scores.pair_f1}
 

@@ -14,7 +14,9 @@ from typing import Any
 import faiss
 import numpy as np
 
+from dml_core.config.evaluation import SearchDevice
 from dml_core.evaluation.arrays import FloatArray, IntArray
+from dml_core.evaluation.faiss_device import PlacedIndex
 from dml_core.evaluation.vectors import Frame, Metric
 from dml_core.seeding import numpy_stream
 
@@ -38,6 +40,7 @@ class NeighborSearch:
         metric: cosine compares directions, euclidean distances.
         block_size: most queries at once. Bounds the memory and changes no neighbour, save where
             two distances differ by float32's rounding only.
+        device: where it is searched.
     """
 
     def __init__(
@@ -47,12 +50,13 @@ class NeighborSearch:
         *,
         metric: Metric,
         block_size: int = 1024,
+        device: SearchDevice = "cpu",
     ) -> None:
         searched = queries if gallery is None else gallery
         frame = Frame.around(searched, metric=metric)
         vectors = frame.place(searched)
         self._order = shuffled_order(len(searched))
-        self._index = build_index(vectors[self._order], metric=metric)
+        self._index = PlacedIndex(build_index(vectors[self._order], metric=metric), device)
         self._queries = vectors if gallery is None else frame.place(queries)
         self._removes_self = gallery is None
         self._block_size = block_size
