@@ -26,7 +26,7 @@ class PlacedIndex:
     def __init__(self, index: Any, device: SearchDevice) -> None:
         check_search_device(device)
         self._index = index
-        self._on_cards = faiss.index_cpu_to_all_gpus(index) if device == "gpu" else None
+        self._on_cards: Any = faiss.index_cpu_to_all_gpus(index) if device == "gpu" else None
 
     def search(self, queries: Any, count: int) -> tuple[Any, Any]:
         """Returns (B, K) distances and positions of the nearest ones."""

@@ -20,8 +20,14 @@ import yaml
 
 from flows.servers.processes import find_marked, is_alive
 from flows.servers.record import load_records
+from tests.references.prefect_api import (
+    read_artifacts,
+    read_deployments,
+    read_runs,
+    read_state,
+    start_run,
+)
 from tests.references.running_servers import (
-    call_api,
     make_environment,
     read_status,
     run_dml,
@@ -65,30 +71,6 @@ def often(project, api):
     assert scheduled.returncode == 0, scheduled.stderr
     assert "often runs by '* * * * *'" in scheduled.stdout
     assert "no worker" not in scheduled.stdout
-
-
-def read_deployments(api):
-    return {d["name"]: d for d in call_api(f"{api}/deployments/filter", {})}
-
-
-def read_runs(api, deployment):
-    wanted = {"deployments": {"name": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"}
-    return call_api(f"{api}/flow_runs/filter", wanted)
-
-
-def read_artifacts(api):
-    found = call_api(f"{api}/artifacts/latest/filter", {})
-    return {artifact["key"]: artifact for artifact in found}
-
-
-def start_run(api, deployment, name):
-    found = read_deployments(api)[deployment]
-    content = {"name": name, "state": {"type": "SCHEDULED"}}
-    return call_api(f"{api}/deployments/{found['id']}/create_flow_run", content)["id"]
-
-
-def read_state(api, run):
-    return call_api(f"{api}/flow_runs/{run}")["state"]["type"]
 
 
 def reaches(api, run, state):
