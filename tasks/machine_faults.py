@@ -12,6 +12,13 @@ from pathlib import Path
 NO_ROOM_BYTES = 64 * 2**10
 """With less than this a disk counts as full: not even a checkpoint of the smallest model fits."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_MEMORY = (
+    "DefaultCPUAllocator",
+    "can't start new thread",
+    "Cannot allocate memory",
+    "std::bad_alloc",
+)
+"""How torch, Python, the system and C++ say that there is no more memory."""
 
 
 class DiskFull(ValueError):
@@ -54,19 +61,23 @@ def is_disk_full(error: BaseException, folder: Path) -> bool:
     """Returns whether a full disk has led to an error, which may have been wrapped by others."""
     if any(isinstance(e, OSError) and e.errno in _FULL for e in _causes(error)):
         return True
-    try:
-        return shutil.disk_usage(folder).free < NO_ROOM_BYTES
-    except OSError:
-        return False
+    return _has_no_room(folder)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether the machine's memory was at its end; that of a GPU is the trial's matter."""
     return any(
         isinstance(e, MemoryError)
-        or (isinstance(e, RuntimeError) and "DefaultCPUAllocator" in str(e))
+        or (isinstance(e, OSError) and e.errno == errno.ENOMEM)
+        or (isinstance(e, RuntimeError | ImportError) and _speaks_of_memory(str(e)))
         for e in _causes(error)
     )
+
+
+def check_room(folder: Path) -> None:
+    """Raises DiskFull where the disk of a folder has no room."""
+    if _has_no_room(folder):
+        raise DiskFull(say_full(folder))
 
 
 def say_full(folder: Path) -> str:
@@ -75,6 +86,17 @@ def say_full(folder: Path) -> str:
         f"the disk that holds {folder} is full, so the sweep was stopped; all finished trials and "
         "epochs are kept. Make room there, and the same command goes on where it stopped."
     )
+
+
+def _has_no_room(folder: Path) -> bool:
+    try:
+        return shutil.disk_usage(folder).free < NO_ROOM_BYTES
+    except OSError:
+        return False
+
+
+def _speaks_of_memory(text: str) -> bool:
+    return any(words in text for words in _NO_MEMORY)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -21,7 +21,7 @@ from dml_core.training.in_folder import follow_in_folder, train_in_folder
 from dml_core.training.report import EpochReport
 from dml_core.training.team import Team, TeamBroken
 from tasks.data_damage import identify_files
-from tasks.machine_faults import raise_machine_fault
+from tasks.machine_faults import check_room, raise_machine_fault
 from tasks.node_data import DataSource, open_once, provide_data
 from tasks.watchdog import Watchdog
 from tasks.worker_messages import collected_warnings, take_messages
@@ -94,6 +94,8 @@ def work_on_trial(
             # A worker of a killed driver may live for some seconds more; two would mix their files.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (folder / "result.json").exists():
+                # Before the start counts: on a full disk nothing is begun.
+                check_room(folder)
                 note_start(folder)
                 note.unlink(missing_ok=True)
 

@@ -42,14 +42,15 @@ def train_in_folder(
     for refusal in refusals:
         on_message(f"{refusal} The one before it is used.")
     _write_json(folder / "config.json", to_flat_dict(config))
-    # Lines of epochs after the checkpoint would stand twice after a kill between the two writes.
+    # The line of an epoch is written before its checkpoint: after a kill between the two it would
+    # stand twice. The other way around it would be missing for ever.
     _cut_epochs(folder / "epochs.jsonl", keep=checkpoint.epoch if checkpoint else 0)
     save = keep_in_folder(folder / "checkpoints")
 
     def record(report: EpochReport, state: Checkpoint) -> bool | None:
-        save(report, state)
         with open(folder / "epochs.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(report)) + "\n")
+        save(report, state)
         return on_epoch_end(report, state) if on_epoch_end else None
 
     if team is not None:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -144,15 +144,8 @@ class DrilledSweep:
     @contextmanager
     def held_workers(self) -> Iterator[None]:
         """Holds up the processes that train within the block."""
-        workers = self.trial_workers()
-        for worker in workers:
-            worker.suspend()
-        try:
+        with held(self.trial_workers()):
             yield
-        finally:
-            for worker in workers:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    worker.resume()
 
     def ended(self) -> dict[str, tuple[str, int]]:
         """Returns, for each trial that has ended, its starts and when its result was written."""
@@ -200,3 +193,16 @@ class DrilledSweep:
         # Every look reads all processes of the machine.
         if time.monotonic() - self._looked > _LOOK_SECONDS:
             self.look()
+
+
+@contextmanager
+def held(workers: Sequence[psutil.Process]) -> Iterator[None]:
+    """Holds up processes within the block."""
+    for worker in workers:
+        worker.suspend()
+    try:
+        yield
+    finally:
+        for worker in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.resume()

@@ -1,4 +1,5 @@
 import errno
+import shutil
 
 import pytest
 import torch
@@ -6,6 +7,7 @@ import torch
 from tasks.machine_faults import (
     DiskFull,
     OutOfMemory,
+    check_room,
     is_out_of_memory,
     raise_machine_fault,
     told_when_full,
@@ -43,3 +45,23 @@ def test_what_torch_says_of_missing_memory_is_known():
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**62, dtype=torch.uint8)
     assert is_out_of_memory(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOMEM, "Cannot allocate memory", "checkpoints"),
+        RuntimeError("can't start new thread"),
+        ImportError("libx.so: failed to map segment: Cannot allocate memory"),
+    ],
+)
+def test_so_is_what_python_and_the_system_say_of_it(error):
+    assert is_out_of_memory(error)
+
+
+def test_a_disk_without_room_is_told_before_anything_is_begun(tmp_path, monkeypatch):
+    check_room(tmp_path)
+    usage = shutil.disk_usage(tmp_path)._replace(free=0)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    with pytest.raises(DiskFull, match=f"{tmp_path} is full"):
+        check_room(tmp_path)

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from dml_core.training.callbacks import keep_in_folder
 from dml_core.training.checkpoint import checkpoint_path
 from dml_core.training.epochs_file import read_epochs
+from dml_core.training.in_folder import train_in_folder
 from tests.dml_core.training.test_trial import assert_same_checkpoints
+from tests.references.tiny_trials import prepare_tiny, tiny_config
 
 SCRIPT = """
 import sys
@@ -71,3 +74,31 @@ def test_a_training_killed_again_and_again_ends_with_the_same_bits(tiny_root, tm
     assert results[0]["best_score"] == results[1]["best_score"]
     # Nothing half-written is left beside the checkpoints.
     assert len(list((broken / "checkpoints").iterdir())) == 2
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_kill_beside_the_writing_of_a_checkpoint_loses_no_epoch(tmp_path, monkeypatch, place):
+    data, config = prepare_tiny(tmp_path), tiny_config(tmp_path, training__epochs=4)
+    with monkeypatch.context() as patched:
+        patched.setattr("dml_core.training.in_folder.keep_in_folder", killed_at(2, place))
+        with pytest.raises(KeyboardInterrupt):
+            train_in_folder(config, data, tmp_path / "trial")
+    train_in_folder(config, data, tmp_path / "trial")
+    assert [epoch["epoch"] for epoch in read_epochs(tmp_path / "trial")] == [1, 2, 3, 4]
+
+
+def killed_at(epoch, place):
+    """Dies before or after it writes the checkpoint of an epoch."""
+
+    def make(folder):
+        save = keep_in_folder(folder)
+
+        def save_or_die(report, state):
+            if place == "after" or report.epoch != epoch:
+                save(report, state)
+            if report.epoch == epoch:
+                raise KeyboardInterrupt
+
+        return save_or_die
+
+    return make

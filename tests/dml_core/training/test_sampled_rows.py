@@ -106,7 +106,7 @@ def test_a_checkpoint_holds_no_state_of_rows_that_never_took_part():
         seen |= set(rows.tolist())
     (state,) = optimizer.state_dict()["state"].values()
     assert state["rows"].tolist() == sorted(seen)
-    assert {len(state[name]) for name in ("step", "exp_avg", "exp_avg_sq")} == {len(seen)}
+    assert {len(state[name]) for name in ("step", "moments")} == {len(seen)}
 
 
 def test_a_step_takes_memory_for_its_rows_alone():
