@@ -9,11 +9,9 @@ from dml_core.config.data import DataBase
 from dml_core.data.atomic_folder import folder_lock
 from dml_core.data.content_hash import hash_file
 from dml_core.data.dataset_writing import DEVELOPMENT, TEST
-from dml_core.data.prepare import prepare_dataset
 from dml_core.data.prepared_info import FILE_NAME as INFO_FILE
 from dml_core.data.prepared_info import PreparedInfo, check_values_match, load_info
 from dml_core.data.records import DatasetError
-from dml_core.data.sources.registry import list_images
 from tasks.data_damage import Damage, find_damage
 from tasks.folder_restoring import PROJECT, NoGoodCopy, Source, mend_copies, restore_files
 
@@ -98,6 +96,10 @@ def _list_sources(config: DataBase, names: list[str]) -> dict[str, Source]:
 
 
 def _prepare_again(config: DataBase, target: Path) -> Path:
+    # Readers of all formats, which a sweep over whole data does not wait for.
+    from dml_core.data.prepare import prepare_dataset
+    from dml_core.data.sources.registry import list_images
+
     elsewhere = config.model_copy(update={"prepared_root": str(target)})
     prepare_dataset(list_images(elsewhere), elsewhere)
     return elsewhere.prepared_path

@@ -65,7 +65,7 @@ def no_fonts(monkeypatch):
     def fail(config):
         raise DatasetError("dataset 'glyphs' is missing at data/raw/glyphs.")
 
-    monkeypatch.setattr("tasks.data_restoring.list_images", fail)
+    monkeypatch.setattr("dml_core.data.sources.registry.list_images", fail)
 
 
 def flip(file, *, keep_time=False):
