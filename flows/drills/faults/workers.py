@@ -1,9 +1,14 @@
 """What happens to the processes that train."""
 
+import contextlib
+from pathlib import Path
+
 import psutil
 
+from dml_core.training.epochs_file import read_epochs
 from flows.drills.fault import DrillFailed, Fault
 from flows.drills.hooks import use_memory_hook
+from flows.drills.project import NUM_EPOCHS
 from flows.drills.scene import Scene
 
 HANG_SECONDS = 20.0
@@ -12,30 +17,59 @@ SPARE_BYTES = 256 * 2**20
 """What a trial that eats memory may still get."""
 
 
-def _choose_worker(scene: Scene) -> psutil.Process:
-    workers = sorted(scene.sweep.trial_workers(), key=lambda worker: worker.pid)
-    if not workers:
-        raise DrillFailed("no process trains at this moment")
-    return scene.chance.choice(workers)
+def _catch_worker(scene: Scene) -> psutil.Process:
+    """Holds up a process in the middle of a trial and returns it.
+
+    One that has ended its trial waits for the next or for its end, and a blow to it hits nothing.
+    """
+    caught: list[psutil.Process] = []
+
+    def catch() -> bool:
+        workers = sorted(scene.sweep.trial_workers(), key=lambda worker: worker.pid)
+        for worker in scene.chance.sample(workers, len(workers)):
+            with contextlib.suppress(psutil.Error):
+                worker.suspend()
+                if _is_within_trial(worker):
+                    caught.append(worker)
+                    return True
+                worker.resume()
+        return False
+
+    scene.sweep.wait_for(catch, "a process within a trial")
+    return caught[0]
 
 
-def _check_restarted(scene: Scene) -> None:
-    """Fails where no trial was started twice: the fault has hit nothing."""
-    if not any(len(starts) > 1 for starts, _ in scene.sweep.ended().values()):
+def _is_within_trial(worker: psutil.Process) -> bool:
+    """Tells whether a process holds a trial that has an epoch to go."""
+    folders = [Path(file.path).parent for file in worker.open_files() if _is_lock(file.path)]
+    return any(
+        not (folder / "result.json").exists() and len(read_epochs(folder)) < NUM_EPOCHS - 1
+        for folder in folders
+    )
+
+
+def _is_lock(path: str) -> bool:
+    return path.endswith("/worker.lock")
+
+
+def _check_hit(scene: Scene) -> None:
+    """Fails where no trial lost its worker: the fault has hit nothing."""
+    was_restarted = any(len(starts) > 1 for starts, _ in scene.sweep.ended().values())
+    if not was_restarted and "its worker died" not in scene.sweep.printed:
         raise DrillFailed("no trial was hit")
 
 
 def _kill(scene: Scene) -> str:
     scene.sweep.start()
     scene.reach_moment()
-    _choose_worker(scene).kill()
+    _catch_worker(scene).kill()
     return _finish(scene)
 
 
 def _hang(scene: Scene) -> str:
     scene.sweep.start()
     scene.reach_moment()
-    _choose_worker(scene).suspend()
+    _catch_worker(scene)
     return _finish(scene)
 
 
@@ -43,17 +77,18 @@ def _eat(scene: Scene) -> str:
     use_memory_hook(scene.sweep)
     scene.sweep.start()
     scene.reach_moment()
-    worker = _choose_worker(scene)
+    worker = _catch_worker(scene)
     limit = worker.memory_info().vms + SPARE_BYTES
     # Its own limit comes before the machine's memory is in danger.
     worker.rlimit(psutil.RLIMIT_AS, (limit, limit))
     (scene.folder / f"drill-eat-{worker.pid}").touch()
+    worker.resume()
     return _finish(scene)
 
 
 def _finish(scene: Scene) -> str:
     went_on = scene.finish()
-    _check_restarted(scene)
+    _check_hit(scene)
     return went_on
 
 
