@@ -1,5 +1,6 @@
 """Tells which files of a long list are missing, by one look at each folder."""
 
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,3 +29,8 @@ def _names_of_files(folder: str) -> set[str]:
             return {entry.name for entry in entries if entry.is_file()}
     except (FileNotFoundError, NotADirectoryError):
         return set()
+    except OSError as error:
+        # A folder whose name is too long, or a circle of links, is nowhere either.
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
+            return set()
+        raise

@@ -33,3 +33,9 @@ def test_links_count_as_what_they_point_to(tmp_path: Path):
     (tmp_path / "broken.jpg").symlink_to(tmp_path / "nowhere.jpg")
     files = [tmp_path / "good.jpg", tmp_path / "broken.jpg"]
     assert missing_files(files) == [tmp_path / "broken.jpg"]
+
+
+def test_what_the_system_cannot_look_for_is_missing(tmp_path):
+    (tmp_path / "circle").symlink_to("circle")
+    files = [tmp_path / ("a" * 300) / "b.jpg", tmp_path / "circle" / "b.jpg"]
+    assert missing_files(files) == files
