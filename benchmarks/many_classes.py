@@ -19,6 +19,7 @@ from torch.nn import functional
 from benchmarks.rows import Row, make_row, milliseconds
 from benchmarks.settings import Settings
 from dml_core.config.optimizer import AdamWConfig
+from dml_core.freed_memory import keep_freed_memory
 from dml_core.losses.proxies import ProxyLoss
 from dml_core.losses.proxy_subset import draw_proxy_subset
 from dml_core.losses.registry import build_loss
@@ -27,6 +28,8 @@ from dml_core.training.report import measure_peak_memory_mib
 
 GROUP = "many_classes"
 BATCH, DIM, IMAGES = 100, 128, 2000
+ROWS_BATCH = 180
+"""Of the rows, as in those of the losses."""
 ROUNDS, STEPS, WARMUP_STEPS = 15, 10, 80
 CPU = torch.device("cpu")
 
@@ -38,6 +41,7 @@ class Case:
     loss: str
     num_classes: int
     proxy_ratio: float
+    batch: int = BATCH
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Training:
 
     def __init__(self, case: Case) -> None:
         torch.manual_seed(0)
+        self.batch = case.batch
         loss = build_loss(
             case.loss,
             num_classes=case.num_classes,
@@ -82,7 +87,7 @@ class Training:
 
     def take_step(self) -> float:
         """Trains on one batch and returns its loss."""
-        chosen = torch.randint(IMAGES, (BATCH,))
+        chosen = torch.randint(IMAGES, (self.batch,))
         embeddings = functional.normalize(self.network(self.images[chosen]))
         loss = self.loss(embeddings, self.labels[chosen])
         self.optimizer.zero_grad(set_to_none=True)
@@ -101,6 +106,8 @@ class Training:
 def serve(case: Case, line: Connection) -> None:
     """Takes steps whenever it is asked to, until the line is closed."""
     torch.set_num_threads(1)
+    # As the workers of a sweep do.
+    keep_freed_memory()
     training = Training(case)
     while count := line.recv():
         line.send(training.take_steps(count))
@@ -112,7 +119,10 @@ def run_rows(settings: Settings) -> list[Row]:
     for loss in dict.fromkeys(case.loss for case in CASES):
         full, sampled = ([1.0], [1.0])
         if not settings.short:
-            cases = [Case(loss, 10_000, 1.0), Case(loss, 1_000_000, 0.01)]
+            cases = [
+                Case(loss, 10_000, 1.0, batch=ROWS_BATCH),
+                Case(loss, 1_000_000, 0.01, batch=ROWS_BATCH),
+            ]
             rounds = measure_rounds(cases)
             full, sampled = ([r.seconds_per_step for r in taken[1:]] for taken in rounds)
         rows.append(
