@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from dml_core.config import TrialConfig
-from dml_core.training.activation_store import StoredSet, folder_lock, store_root
+from dml_core.data.atomic_folder import folder_lock
+from dml_core.training.activation_store import StoredSet, store_root
 from dml_core.training.activations import WantedActivations, is_cached, want_activations
 from dml_core.training.determinism import choose_device, limited_threads
 from dml_core.training.state import build_trial_model
@@ -63,7 +64,7 @@ def compute_rows(order: TrunkOrder, wanted: WantedView, start: int, stop: int) -
 
 def keep_view(order: TrunkOrder, wanted: WantedView, rows: np.ndarray) -> None:
     """Writes a view to the store of this node, where it has one of its own and lacks it."""
-    config, _ = _place(order)
+    config = _place(order)
     stored = StoredSet(store_root(config.data) / wanted.name)
     with folder_lock(stored.folder):
         if not stored.has_view(wanted.view):
@@ -72,16 +73,16 @@ def keep_view(order: TrunkOrder, wanted: WantedView, rows: np.ndarray) -> None:
             )
 
 
-def _place(order: TrunkOrder) -> tuple[TrialConfig, str]:
+def _place(order: TrunkOrder) -> TrialConfig:
     if Path(order.working_folder).is_dir():
         os.chdir(order.working_folder)
     config = TrialConfig.model_validate(order.config)
-    return provide_data(config, order.data_source, expected=order.data_version), order.data_version
+    return provide_data(config, order.data_source, expected=order.data_version)
 
 
 def _want(order: TrunkOrder) -> list[WantedActivations]:
-    config, expected = _place(order)
-    data = open_once(config, expected=expected)
+    config = _place(order)
+    data = open_once(config, expected=order.data_version)
     device: torch.device = choose_device(config.training.device)
     model = build_trial_model(config, in_channels=data.info.channels, device=device)
     if not is_cached(model, config):

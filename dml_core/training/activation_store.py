@@ -11,10 +11,7 @@ from typing import Any
 import numpy as np
 
 from dml_core.config.data import DataBase
-from dml_core.data.atomic_folder import folder_lock
 from dml_core.data.content_hash import hash_file
-
-__all__ = ["Rows", "StoredSet", "folder_lock", "list_stored", "store_root"]
 
 _LOGGER = logging.getLogger(__name__)
 

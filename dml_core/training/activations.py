@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from dml_core.config import TrialConfig
+from dml_core.data.atomic_folder import folder_lock
 from dml_core.data.inputs import ALL, ImageInputs, Inputs
 from dml_core.data.prepared import DevelopmentData
 from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.seeding import numpy_stream
-from dml_core.training.activation_store import Rows, StoredSet, folder_lock, store_root
+from dml_core.training.activation_store import Rows, StoredSet, store_root
 
 _FORMAT = 2
 _LOGGER = logging.getLogger(__name__)

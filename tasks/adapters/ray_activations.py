@@ -13,7 +13,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dml_core.config import TrialConfig
 from dml_core.config.pipeline import PipelineConfig, RayConfig
-from dml_core.training.activation_store import Rows, StoredSet, folder_lock, store_root
+from dml_core.data.atomic_folder import folder_lock
+from dml_core.training.activation_store import Rows, StoredSet, store_root
 from tasks.adapters.ray_cluster import count_concurrent
 from tasks.node_data import describe_data, remember_sources
 from tasks.trunk_work import TrunkOrder, WantedView, compute_rows, keep_view, list_views

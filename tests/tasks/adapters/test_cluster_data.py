@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks.adapters.dvc_remote import push_data
-from tasks.adapters.dvc_repo import commit_stage
-from tests.references.dvc_projects import make_project, run_dvc
+from tests.references.pushed_projects import make_pushed_project
 from tests.references.ray_clusters import two_nodes
-from tests.references.tiny_trials import TINY, prepare_tiny
+from tests.references.tiny_trials import TINY
 
 ROOT = Path(__file__).parents[3]
 
@@ -99,14 +96,8 @@ print(json.dumps(said))
 @pytest.fixture
 def project(tmp_path):
     """The driver's folder: the study and the data, pushed to a folder, and no code."""
-    folder = make_project(tmp_path / "project", studies=("a",))
+    folder = make_pushed_project(tmp_path)
     (folder / "studies" / "a.yaml").write_text(STUDY)
-    prepare_tiny(folder / "data" / "prepared")
-    commit_stage(folder, "prepare")
-    run_dvc(folder, "remote", "add", "--default", "storage", str(tmp_path / "storage"))
-    push_data(folder)
-    for name in ("dml_core", "tasks"):
-        shutil.rmtree(folder / name)
     return folder
 
 

@@ -1,7 +1,6 @@
 """What frozen trunks make of images, computed by two nodes that share no folder."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,8 @@ import torch
 from dml_core.data.prepared import open_development
 from dml_core.training.activations import make_inputs
 from dml_core.training.state import build_trial_model
-from tasks.adapters.dvc_remote import push_data
-from tasks.adapters.dvc_repo import commit_stage
 from tasks.adapters.ray_activations import split_blocks
-from tests.references.dvc_projects import make_project, run_dvc
+from tests.references.pushed_projects import make_pushed_project
 from tests.references.ray_clusters import two_nodes
 from tests.references.tiny_trials import TINY, prepare_tiny, tiny_config
 
@@ -72,14 +69,7 @@ def test_parts_are_whole_blocks(num_images, block, num_parts, expected):
 @pytest.fixture
 def project(tmp_path):
     """The driver's folder, with its data pushed to where the nodes fetch them."""
-    folder = make_project(tmp_path / "project", studies=("a",))
-    prepare_tiny(folder / "data" / "prepared")
-    commit_stage(folder, "prepare")
-    run_dvc(folder, "remote", "add", "--default", "storage", str(tmp_path / "storage"))
-    push_data(folder)
-    for name in ("dml_core", "tasks"):
-        shutil.rmtree(folder / name)
-    return folder
+    return make_pushed_project(tmp_path)
 
 
 @pytest.mark.integration
