@@ -19,10 +19,10 @@ from torch.nn import functional
 from benchmarks.rows import Row, make_row, milliseconds
 from benchmarks.settings import Settings
 from dml_core.config.optimizer import AdamWConfig
-from dml_core.freed_memory import keep_freed_memory
 from dml_core.losses.proxies import ProxyLoss
 from dml_core.losses.proxy_subset import draw_proxy_subset
 from dml_core.losses.registry import build_loss
+from dml_core.process_memory import prepare_memory
 from dml_core.training.optimizers import build_optimizer
 from dml_core.training.report import measure_peak_memory_mib
 
@@ -107,7 +107,7 @@ def serve(case: Case, line: Connection) -> None:
     """Takes steps whenever it is asked to, until the line is closed."""
     torch.set_num_threads(1)
     # As the workers of a sweep do.
-    keep_freed_memory()
+    prepare_memory()
     training = Training(case)
     while count := line.recv():
         line.send(training.take_steps(count))

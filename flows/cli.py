@@ -16,6 +16,7 @@ from flows.cli_servers import commands as server_commands
 from flows.cli_studies import commands as study_commands
 from flows.harmless_text import make_harmless
 from flows.interrupts import stopped_by_signals
+from tasks.garbage import search_garbage_seldom
 from tasks.redaction import redact_logs
 
 app = typer.Typer(
@@ -110,6 +111,7 @@ app.add_typer(drill_commands)
 
 def main() -> None:
     """Runs the command line; a mistake of the user's ends in a message, not in a traceback."""
+    search_garbage_seldom()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("dml_core").setLevel(logging.INFO)
     redact_logs()

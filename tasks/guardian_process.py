@@ -13,6 +13,9 @@ import psutil
 
 GRACE_SECONDS = 3.0
 LONGEST_SECONDS = 30.0
+SECONDS_BETWEEN_LOOKS = 0.02
+TRACKER = "multiprocessing.resource_tracker"
+"""Python's own guardian of shared memory: cleans up and ends with the process that started it."""
 
 
 def main(name: str, folder: str) -> None:
@@ -40,11 +43,16 @@ def find_guarded(name: str, folder: str) -> dict[int, psutil.Process]:
         try:
             if process.environ().get(name) == folder:
                 family = [process, *process.children(recursive=True)]
-                found.update({member.pid: member for member in family})
+                found.update({member.pid: member for member in family if not is_tracker(member)})
         except (OSError, psutil.Error):
             # It has ended meanwhile, or is somebody else's.
             continue
     return found
+
+
+def is_tracker(process: psutil.Process) -> bool:
+    """Returns whether a process is one that heeds no signal and must not be waited for."""
+    return any(TRACKER in part for part in process.cmdline())
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -60,11 +68,25 @@ def end(processes: list[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.terminate()
-    _, stubborn = psutil.wait_procs(processes, timeout=GRACE_SECONDS)
+    stubborn = wait_for(processes)
     for process in stubborn:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(stubborn, timeout=GRACE_SECONDS)
+    wait_for(stubborn)
+
+
+def wait_for(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Returns those that live on after a while.
+
+    One that has ended may keep its number until the guarded process asks for its end, and that one
+    waits for this.
+    """
+    deadline = time.monotonic() + GRACE_SECONDS
+    while (left := [process for process in processes if is_alive(process)]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    return left
 
 
 if __name__ == "__main__":

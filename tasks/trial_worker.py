@@ -12,7 +12,7 @@ from typing import Any
 
 from dml_core.config import TrialConfig
 from dml_core.data.prepared import DevelopmentData
-from dml_core.freed_memory import keep_freed_memory
+from dml_core.process_memory import prepare_memory
 from dml_core.studies.ledger import note_start, write_end
 from dml_core.studies.plain_specs import spec_from_plain
 from dml_core.training.checkpoint import Checkpoint, checkpoint_path
@@ -80,7 +80,7 @@ def work_on_trial(
     folder, config = Path(order.folder), spec_from_plain(order.spec).config
     if (folder / "result.json").exists():
         return
-    keep_freed_memory()
+    prepare_memory()
     _enter_working_folder(order)
 
     limit = f"sweep.trial_timeout_seconds={order.timeout_seconds:g}"
@@ -123,7 +123,7 @@ def follow_trial(order: TrialOrder, *, join: Callable[[TrialConfig], Team]) -> N
     Raises:
         TeamBroken: when another worker is gone.
     """
-    keep_freed_memory()
+    prepare_memory()
     _enter_working_folder(order)
     config, data = _open_data(order, spec_from_plain(order.spec).config)
     team = join(config)

@@ -72,14 +72,14 @@ ENTRIES = {
         {"tasks/adapters/dvc_fetch.py", "tasks/final_checkpoint.py"}
         | RESTORING
         | {f"tasks/{name}.py" for name in ("node_data", "sweep_lock", "sweep_progress", "watchdog")}
-        | {f"tasks/adapters/ray_{name}.py" for name in ("cluster", "security", "warm")}
+        | {f"tasks/adapters/ray_{name}.py" for name in ("cluster", "security")}
         | {f"tasks/{name}.py" for name in ("guardian", "redaction", "run_log", "trial_log")}
-        | {"dml_core/freed_memory.py", "tasks/machine_faults.py", "tasks/worker_messages.py"},
+        | {"dml_core/process_memory.py", "tasks/machine_faults.py", "tasks/worker_messages.py"},
     ),
     "evaluate": (
         "tasks.evaluating",
         {"dml_core/config", "tasks/context.py", "tasks/retrying.py", "tasks/winner_restoring.py"}
-        | {"dml_core/freed_memory.py"}
+        | {"dml_core/process_memory.py"}
         | RESTORING,
     ),
     # What the report imports of these comes with the reading of scores.json.
@@ -88,7 +88,7 @@ ENTRIES = {
         {f"dml_core/{name}" for name in ("config", "data", "evaluation", "losses", "models")}
         | {"dml_core/samplers"}
         | {"dml_core/seeding.py", "dml_core/training", "tasks/context.py", "tasks/retrying.py"}
-        | {"dml_core/freed_memory.py", "tasks/stage_seconds.py"},
+        | {"dml_core/process_memory.py", "tasks/stage_seconds.py"},
     ),
 }
 

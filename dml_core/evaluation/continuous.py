@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from dml_core.evaluation.arrays import DoubleArray, IntArray, check_ranks
 from dml_core.evaluation.neighbors import query_blocks
@@ -80,6 +79,9 @@ def nearest_label_distances(
 
     Without a gallery the queries are searched, and each query's distance to itself is left out.
     """
+    # Few have continuous labels, and every worker that starts would wait for half of scipy.
+    from scipy.spatial.distance import cdist
+
     searched = query_labels if gallery_labels is None else gallery_labels
     skipped = int(gallery_labels is None)
     count = min(num_nearest, len(searched) - skipped) + skipped

@@ -7,7 +7,7 @@ from pathlib import Path
 from dml_core.data.parallel_map import map_in_order
 from dml_core.data.prepared import open_test
 from dml_core.evaluation.of_checkpoint import evaluate_checkpoint
-from dml_core.freed_memory import keep_freed_memory
+from dml_core.process_memory import prepare_memory
 from dml_core.training.checkpoint import load_checkpoint
 
 
@@ -40,7 +40,7 @@ def evaluate_winners(
 
 
 def _evaluate_one(folder: Path) -> WinnerScores:
-    keep_freed_memory()
+    prepare_memory()
     checkpoint = load_checkpoint(folder / "checkpoint.pt")
     images, info = open_test(checkpoint.config.data)
     if info.content_hash != checkpoint.data_hash:

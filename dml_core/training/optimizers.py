@@ -7,6 +7,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from dml_core.config.optimizer import AdamWConfig, OptimizerConfig, SgdConfig
+from dml_core.training.eager_optimizers import EagerAdamW, EagerSgd
 from dml_core.training.sampled_rows import SampledRowsAdamW, SampledRowsSgd
 
 
@@ -39,10 +40,10 @@ def build_optimizer(
     fused = device.type in ("cpu", "cuda")
     if isinstance(config, AdamWConfig):
         betas = (config.beta1, config.beta2)
-        adamw = SampledRowsAdamW if samples_rows else torch.optim.AdamW
+        adamw = SampledRowsAdamW if samples_rows else EagerAdamW
         return adamw(groups, betas=betas, weight_decay=config.weight_decay, fused=fused)
     assert isinstance(config, SgdConfig)
-    sgd = SampledRowsSgd if samples_rows else torch.optim.SGD
+    sgd = SampledRowsSgd if samples_rows else EagerSgd
     return sgd(groups, momentum=config.momentum, weight_decay=config.weight_decay, fused=fused)
 
 

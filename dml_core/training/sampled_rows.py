@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import Optimizer
+
+from dml_core.training.eager_optimizers import EagerAdamW, EagerSgd
 
 # Enough rows to fill vector units, few enough that what is made of them stays in the cache.
 _VALUES_AT_ONCE = 2**17
@@ -84,7 +86,7 @@ class SampledRowsOptimizer(Optimizer):
         super().load_state_dict({**state_dict, "state": states})
 
 
-class SampledRowsAdamW(SampledRowsOptimizer, AdamW):
+class SampledRowsAdamW(SampledRowsOptimizer, EagerAdamW):
     """AdamW in which each row corrects its moments' bias by its own number of steps."""
 
     def start_rows(self, parameter: Tensor) -> dict[str, Tensor]:
@@ -115,7 +117,7 @@ class SampledRowsAdamW(SampledRowsOptimizer, AdamW):
         _put(parameter, rows, moved)
 
 
-class SampledRowsSgd(SampledRowsOptimizer, SGD):
+class SampledRowsSgd(SampledRowsOptimizer, EagerSgd):
     """Stochastic gradient descent in which each row has its own momentum."""
 
     def start_rows(self, parameter: Tensor) -> dict[str, Tensor]:

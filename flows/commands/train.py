@@ -7,7 +7,7 @@ from pathlib import Path
 from dml_core.config import TrialConfig, load_trial_config
 from dml_core.config.loading import to_flat_dict
 from dml_core.data.prepared import open_development
-from dml_core.freed_memory import keep_freed_memory
+from dml_core.process_memory import prepare_memory
 from dml_core.training.checkpoint import Checkpoint, checkpoint_path
 from dml_core.training.epochs_file import read_epochs
 from dml_core.training.in_folder import train_in_folder
@@ -19,7 +19,7 @@ from tasks.data_restoring import ensure_whole
 
 def run_train(params: Path, assignments: list[str], *, output: Path | None) -> None:
     """Trains, prints a line for each epoch, and ends with the validation score."""
-    keep_freed_memory()
+    prepare_memory()
     config = load_trial_config(params, assignments)
     ensure_whole(config.data)
     data = open_development(config.data)

@@ -71,7 +71,6 @@ def connect(config: RayConfig, *, workers: int = 1) -> Iterator[None]:
     if _kept:
         _kept[-1].enter_context(_connect(config, workers))
         yield
-        _warm_for_the_next_sweep(config, workers)
     else:
         with _connect(config, workers):
             yield
@@ -107,12 +106,6 @@ def _connect(config: RayConfig, workers: int) -> Iterator[None]:
             ray.shutdown()
 
 
-def _warm_for_the_next_sweep(config: RayConfig, workers: int) -> None:
-    from tasks.adapters.ray_warm import warm_workers
-
-    warm_workers(count_concurrent(config, workers=workers) * workers)
-
-
 def count_concurrent(config: RayConfig, *, workers: int = 1) -> int:
     """Returns how many trials of so many workers the joined cluster has room for at once."""
     import ray
@@ -144,7 +137,15 @@ def _start(config: RayConfig, workers: int) -> None:
     folder = guarded_folder() / "ray"
     for left in reversed(range(_START_TRIES)):
         try:
-            ray.init(address="local", num_cpus=cores, _temp_dir=str(folder), **_quietly())
+            ray.init(
+                address="local",
+                num_cpus=cores,
+                _temp_dir=str(folder),
+                # Tune's workers have an environment of their own, so that Ray would start others
+                # in vain and end them.
+                _system_config={"prestart_worker_first_driver": False},
+                **_quietly(),
+            )
             break
         except Exception as error:
             with contextlib.suppress(Exception):

@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tasks import guardian_process
+
 ROOT = Path(__file__).parents[2]
 SLEEPER = "[sys.executable, '-c', 'import time; time.sleep(600)']"
 GUARDED = f"""
@@ -74,3 +76,29 @@ def test_what_a_guarded_process_started_ends_with_it_and_its_folder_goes(way):
     finally:
         guarded.stdout.close()
         psutil.Process(int(earlier)).kill()
+
+
+def test_a_process_that_ended_is_not_waited_for_although_nobody_asked_for_its_end():
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    process = psutil.Process(ended.pid)
+    wait_for(lambda: process.status() == psutil.STATUS_ZOMBIE)
+    try:
+        assert guardian_process.wait_for([process]) == []
+    finally:
+        ended.wait()
+
+
+def test_pythons_own_guardian_is_left_to_end_by_itself():
+    started = [
+        subprocess.Popen([sys.executable, "-c", f"import time; time.sleep(600) {note}"],
+                         env={**os.environ, "DML_TEST_MARK": "here"})
+        for note in ("", "# multiprocessing.resource_tracker")
+    ]  # fmt: skip
+    try:
+        wait_for(lambda: psutil.Process(started[1].pid).cmdline()[:1] == [sys.executable])
+        found = guardian_process.find_guarded("DML_TEST_MARK", "here")
+        assert list(found) == [started[0].pid]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
