@@ -18,7 +18,7 @@ from dml_core.studies.trial_table import read_trials
 
 GROUP = "pipeline"
 CORES = 2
-ROUNDS = 2
+ROUNDS = 1
 MANY, FEW = 48, 4
 """Trials of the two sweeps, from whose difference the cost of one trial is taken."""
 SWEEP_SECONDS, TRIAL_SECONDS = 600.0, 10.0

@@ -26,7 +26,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "model.backbone": "torchvision:resnet18",
         "data.image_size_px": 64,
         "sampler.batch_size": 60,
-        "data.images_per_class": 20,
+        "data.images_per_class": 10,
     },
 }
 SMALL: dict[str, dict[str, Any]] = {
@@ -38,7 +38,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "data.images_per_class": 4,
     },
 }
-ROUNDS = 9
+ROUNDS = 5
 
 Batches = list[tuple[Tensor, Tensor]]
 

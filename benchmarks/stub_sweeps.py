@@ -21,8 +21,8 @@ from tasks.adapters.mlflow_recorder import SweepRecorder
 from tasks.context import StudyContext, StudyRequest, load_context
 from tasks.sweep_conductor import Conductor, SweepEvents
 from tasks.sweep_progress import ProgressTracker
+from tasks.trial_order import TrialOrder
 from tasks.trial_sources import ListedTrials, SearchThenRepeats
-from tasks.trial_worker import TrialOrder
 
 STUDY = "stubbed"
 

@@ -6,7 +6,7 @@ import os
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,34 +22,14 @@ from dml_core.training.report import EpochReport
 from dml_core.training.team import Team, TeamBroken
 from tasks.data_damage import identify_files
 from tasks.machine_faults import check_room, raise_machine_fault
-from tasks.node_data import DataSource, open_once, provide_data
+from tasks.node_data import open_once, provide_data
+from tasks.trial_order import HUNG_FILE, TrialOrder
 from tasks.watchdog import Watchdog
 from tasks.worker_messages import collected_warnings, take_messages
 
 LOGGER = logging.getLogger(__name__)
 
 Report = Callable[[dict[str, Any]], None]
-
-HUNG_FILE = "hung.txt"
-"""In a trial's folder: why its last process was killed, where it did nothing for too long."""
-
-
-@dataclass(frozen=True)
-class TrialOrder:
-    """Everything that a worker needs to know of a trial, as plain values."""
-
-    spec: dict[str, Any]
-    folder: str
-    """The trial's folder in the ledger, absolute, seen by every node."""
-    working_folder: str
-    """What relative paths of the configuration start from, where a node has it."""
-    data_version: str
-    """What `describe_data` must say of the node's data; empty where nobody knows."""
-    data_source: DataSource = field(default_factory=dict)
-    """Where a node that lacks the data fetches them."""
-    timeout_seconds: float = 0.0
-    """Longest time without a finished epoch; 0 for no limit."""
-
 
 GatherTeam = Callable[[TrialOrder, TrialConfig], AbstractContextManager[Team | None]]
 

@@ -18,7 +18,7 @@ from dml_core.studies.trial_spec import TrialSpec
 from tasks.adapters.ray_trainable import EPOCH, order_from_config, order_to_config
 from tasks.machine_faults import DiskFull, say_full
 from tasks.sweep_conductor import Conductor
-from tasks.trial_worker import HUNG_FILE, TrialOrder
+from tasks.trial_order import HUNG_FILE, TrialOrder
 from tasks.worker_messages import MESSAGES
 
 LOGGER = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from tasks.sweep_conductor import Conductor, SweepEvents, refill_rungs
 from tasks.sweep_lock import hold_folder
 from tasks.sweep_output import SweepResult, write_sweep
 from tasks.sweep_progress import ProgressTracker, SweepProgress
+from tasks.trial_order import TrialOrder
 from tasks.trial_sources import ListedTrials, SearchThenRepeats, TrialSource
-from tasks.trial_worker import TrialOrder
 
 __all__ = ["SweepResult", "TooManyFailures", "run_sweep"]
 

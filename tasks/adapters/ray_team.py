@@ -17,7 +17,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from dml_core.config import TrialConfig
 from dml_core.training.determinism import choose_device
 from dml_core.training.team import Team, TeamBroken
-from tasks.trial_worker import TrialOrder, follow_trial
+from tasks.trial_order import TrialOrder
+from tasks.trial_worker import follow_trial
 
 _SECONDS_TO_EXPLAIN = 10.0
 

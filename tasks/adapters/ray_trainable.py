@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tasks.trial_log import NODE
-from tasks.trial_worker import TrialOrder, work_on_trial
+from tasks.trial_order import TrialOrder
 
 ORDER = "order"
 """Key of Tune's config under which a trial's order travels, as text that Tune leaves alone."""
@@ -22,6 +22,7 @@ def run_tune_trial(config: dict[str, Any]) -> None:
     from ray import tune
 
     from tasks.adapters.ray_team import gather_ray_team
+    from tasks.trial_worker import work_on_trial
 
     def report(epoch: dict[str, Any]) -> None:
         told = {**epoch, NODE: platform.node()}

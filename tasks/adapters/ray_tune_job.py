@@ -5,13 +5,12 @@ import shutil
 import uuid
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ray import tune
 from ray.tune.experiment import Trial
 
-from dml_core.config.pipeline import PipelineConfig, RayConfig
-from dml_core.studies.plain_specs import spec_from_plain
+from dml_core.config.pipeline import PipelineConfig
+from tasks.adapters.ray_bundles import bundles_of, bundles_of_trial
 from tasks.adapters.ray_cluster import count_concurrent
 from tasks.adapters.ray_hooks import (
     LedCallback,
@@ -51,7 +50,9 @@ def run_tune_job(
     shutil.rmtree(folder, ignore_errors=True)
     name = f"job-{uuid.uuid4().hex[:8]}"
     ray_config, sweep = pipeline.ray, pipeline.sweep
-    trainable = tune.with_resources(run_tune_trial, partial(_bundles_of, ray_config))
+    # A function is asked about each trial, and goes along to every worker with what it imports.
+    bundles = bundles_of(ray_config) if workers == 1 else partial(bundles_of_trial, ray_config)
+    trainable = tune.with_resources(run_tune_trial, bundles)
     tuner = tune.Tuner(
         trainable,
         tune_config=tune.TuneConfig(
@@ -81,15 +82,6 @@ def run_tune_job(
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     conductor.raise_error()
-
-
-def _bundles_of(ray_config: RayConfig, config: dict[str, Any]) -> tune.PlacementGroupFactory:
-    """Returns what a trial needs of the cluster: as much as `ray` says for each of its workers."""
-    order = order_from_config(config) if config else None
-    workers = spec_from_plain(order.spec).config.trial.workers if order else 1
-    bundle = {"CPU": ray_config.cpus_per_trial, "GPU": ray_config.gpus_per_trial}
-    needed = {kind: amount for kind, amount in bundle.items() if amount}
-    return tune.PlacementGroupFactory([needed] * workers)
 
 
 def _name_trial(trial: Trial) -> str:

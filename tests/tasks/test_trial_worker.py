@@ -12,7 +12,8 @@ from dml_core.training.epochs_file import read_epochs
 from dml_core.training.team import TeamBroken
 from tasks.machine_faults import DiskFull, OutOfMemory
 from tasks.node_data import describe_data, open_once
-from tasks.trial_worker import TrialOrder, work_on_trial
+from tasks.trial_order import TrialOrder
+from tasks.trial_worker import work_on_trial
 from tests.references.tiny_trials import prepare_tiny, tiny_config
 
 

@@ -12,7 +12,7 @@ from dml_core.studies.trial_spec import TrialSpec
 from tasks.adapters.ray_hooks import LedCallback, LedScheduler, LedSearcher
 from tasks.adapters.ray_trainable import EPOCH, order_to_config
 from tasks.machine_faults import DiskFull
-from tasks.trial_worker import HUNG_FILE, TrialOrder
+from tasks.trial_order import HUNG_FILE, TrialOrder
 
 
 class Listener:
