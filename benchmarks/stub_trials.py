@@ -35,7 +35,7 @@ def run_stub_trial(config: dict[str, Any]) -> None:
             file.write(json.dumps(report) + "\n")
         if number == epochs:
             _write_end(folder, report, None if is_first else began)
-        tune.report({"epoch": number, "epoch_report": json.dumps({**report, "node": "stub"})})
+        tune.report({"epoch": number, "epoch_reports": json.dumps([{**report, "node": "stub"}])})
 
 
 def _meet_workers(folder: Path, *, nodes: int, seconds: float) -> bool:

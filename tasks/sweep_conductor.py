@@ -130,9 +130,13 @@ class Conductor:
             epochs.append(epoch)
             self._events.on_epoch(spec, epoch)
         self._update()
-        if self._halving is None or spec.stage == "repeat":
+        if self._halving is None or not self.judges(spec):
             return True
         return self._judge(self._halving, spec, epochs)
+
+    def judges(self, spec: TrialSpec) -> bool:
+        """Returns whether a trial may be stopped after any epoch for being behind others."""
+        return self._halving is not None and spec.stage != "repeat"
 
     def end(self, spec: TrialSpec, *, error: str = "") -> None:
         """Takes note that a trial ended; what ended without result was stopped, and is kept."""

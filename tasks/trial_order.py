@@ -24,3 +24,5 @@ class TrialOrder:
     """Where a node that lacks the data fetches them."""
     timeout_seconds: float = 0.0
     """Longest time without a finished epoch; 0 for no limit."""
+    is_judged: bool = False
+    """Whether the trial may be stopped after any epoch for being behind others."""

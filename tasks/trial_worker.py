@@ -48,8 +48,8 @@ def work_on_trial(
 
     Args:
         order: the trial.
-        report: gets an epoch's record after each epoch, and first the last one of an interrupted
-            trial, since nobody may have heard of it.
+        report: gets an epoch's record after each epoch, and first those of an interrupted trial
+            that nobody may have heard of.
         gather_team: brings together the workers of a trial that has several.
 
     Raises:
@@ -130,8 +130,10 @@ def _open_data(order: TrialOrder, config: TrialConfig) -> tuple[TrialConfig, Dev
 def _train(
     order: TrialOrder, config: TrialConfig, folder: Path, report: Report, gather_team: GatherTeam
 ) -> None:
-    if earlier := read_epochs(folder):
-        report(earlier[-1])
+    # A judged trial's last epoch is judged again; of others it is unknown which were sent.
+    earlier = read_epochs(folder)
+    for epoch in earlier[-1:] if order.is_judged else earlier:
+        report(epoch)
     while not _train_on_same_data(order, config, folder, report, gather_team):
         LOGGER.warning("its data were changed while it read them; the epoch is trained again.")
 

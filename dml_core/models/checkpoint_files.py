@@ -1,6 +1,7 @@
 """Reads the tensors of a checkpoint file without ever running code from it."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def read_state_dict(path: Path) -> StateDict:
 
 def _read_content(path: Path) -> Mapping[str, Any]:
     try:
-        content = _load(path)
+        content = _load_once(path.resolve(), *_identify(path))
     except Exception as error:  # Arbitrary bytes raise arbitrary errors.
         raise _not_a_checkpoint(path, _first_sentence(error)) from error
     for wrapper in _WRAPPERS:
@@ -48,6 +49,17 @@ def _read_content(path: Path) -> Mapping[str, Any]:
     if not isinstance(content, Mapping) or not all(isinstance(name, str) for name in content):
         raise _not_a_checkpoint(path, f"it holds a {type(content).__name__}, no names of tensors")
     return content
+
+
+# All trials of a sweep begin with the same weights, and a worker trains many.
+@lru_cache(maxsize=1)
+def _load_once(path: Path, modified_ns: int, size: int) -> Any:
+    return _load(path)
+
+
+def _identify(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size
 
 
 def _load(path: Path) -> Any:

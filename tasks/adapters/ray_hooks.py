@@ -15,7 +15,7 @@ from ray.tune.search import Searcher
 
 from dml_core.studies.plain_specs import spec_from_plain
 from dml_core.studies.trial_spec import TrialSpec
-from tasks.adapters.ray_trainable import EPOCH, order_from_config, order_to_config
+from tasks.adapters.ray_trainable import EPOCHS, order_from_config, order_to_config
 from tasks.machine_faults import DiskFull, say_full
 from tasks.sweep_conductor import Conductor
 from tasks.trial_order import HUNG_FILE, TrialOrder
@@ -76,14 +76,13 @@ class LedScheduler(_OnDriver, FIFOScheduler):
         self._conductor = conductor
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Passes an epoch on and returns whether the trial goes on."""
+        """Passes epochs on and returns whether the trial goes on."""
         goes_on = True
-        if EPOCH in result:
-            epoch = json.loads(result[EPOCH])
+        for epoch in json.loads(result.get(EPOCHS, "[]")):
             for message in epoch.pop(MESSAGES, []):
                 LOGGER.warning("trial %s: %s", _spec_of(trial).trial_id, message)
             with self._conductor.kept_errors():
-                goes_on = self._conductor.report(_spec_of(trial), epoch)
+                goes_on = self._conductor.report(_spec_of(trial), epoch) and goes_on
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
 
 

@@ -175,6 +175,7 @@ def _run_on_cluster(
             data_version=ledger.data_version(spec),
             data_source=find_source(spec.config),
             timeout_seconds=pipeline.sweep.trial_timeout_seconds,
+            is_judged=conductor.judges(spec),
         )
 
     run_tune_job(

@@ -5,17 +5,18 @@ import platform
 from dataclasses import asdict
 from typing import Any
 
+from tasks.epoch_reports import Epoch, EpochReports
 from tasks.trial_log import NODE
 from tasks.trial_order import TrialOrder
 
 ORDER = "order"
 """Key of Tune's config under which a trial's order travels, as text that Tune leaves alone."""
-EPOCH = "epoch_report"
-"""Key of Tune's result under which an epoch's report travels, as text."""
+EPOCHS = "epoch_reports"
+"""Key of Tune's result under which the reports of one or more epochs travel, as text."""
 
 
 def run_tune_trial(config: dict[str, Any]) -> None:
-    """Works on the trial that Tune's config holds, and reports each epoch to Tune.
+    """Works on the trial that Tune's config holds, and reports its epochs to Tune.
 
     Where the scheduler stops the trial, the report ends this function's thread.
     """
@@ -24,11 +25,14 @@ def run_tune_trial(config: dict[str, Any]) -> None:
     from tasks.adapters.ray_team import gather_ray_team
     from tasks.trial_worker import work_on_trial
 
-    def report(epoch: dict[str, Any]) -> None:
-        told = {**epoch, NODE: platform.node()}
-        tune.report({"epoch": epoch["epoch"], EPOCH: json.dumps(told)})
+    def send(epochs: list[Epoch]) -> None:
+        told = [{**epoch, NODE: platform.node()} for epoch in epochs]
+        tune.report({"epoch": epochs[-1]["epoch"], EPOCHS: json.dumps(told)})
 
-    work_on_trial(order_from_config(config), report=report, gather_team=gather_ray_team)
+    order = order_from_config(config)
+    reports = EpochReports(send, at_once=order.is_judged)
+    work_on_trial(order, report=reports.add, gather_team=gather_ray_team)
+    reports.flush()
 
 
 def order_to_config(order: TrialOrder) -> dict[str, str]:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from dml_core.models import checkpoint_files
 from dml_core.models.checkpoint_files import read_state_dict
 from dml_core.models.problems import ModelError
 
@@ -106,3 +107,14 @@ def test_content_without_tensors_lists_what_is_there(tmp_path):
     torch.save({"epoch": 3, "note": "hello"}, tmp_path / "weights.pth")
     with pytest.raises(ModelError, match="no tensors, but 'epoch', 'note'"):
         read_state_dict(tmp_path / "weights.pth")
+
+
+def test_a_file_is_read_once_and_again_after_it_has_changed(tmp_path, monkeypatch):
+    path, read = tmp_path / "weights.pth", []
+    monkeypatch.setattr(checkpoint_files, "_load", lambda path: read.append(path) or load(path))
+    load = checkpoint_files.load_plain
+    for number in (1.0, 1.0, 2.5):
+        if not read or number != 1.0:
+            torch.save({"weight": torch.full((int(2 * number),), number)}, path)
+        assert read_state_dict(path)["weight"][0] == number
+    assert len(read) == 2

@@ -10,7 +10,7 @@ from dml_core.config import TrialConfig
 from dml_core.studies.plain_specs import spec_to_plain
 from dml_core.studies.trial_spec import TrialSpec
 from tasks.adapters.ray_hooks import LedCallback, LedScheduler, LedSearcher
-from tasks.adapters.ray_trainable import EPOCH, order_to_config
+from tasks.adapters.ray_trainable import EPOCHS, order_to_config
 from tasks.machine_faults import DiskFull
 from tasks.trial_order import HUNG_FILE, TrialOrder
 
@@ -61,11 +61,12 @@ def listener():
 
 
 def test_messages_of_a_worker_become_warnings_of_the_driver(listener, tmp_path, caplog):
-    result = {EPOCH: json.dumps({"epoch": 3, "messages": ["the checkpoint is damaged."]})}
+    epochs = [{"epoch": 2}, {"epoch": 3, "messages": ["the checkpoint is damaged."]}]
+    result = {EPOCHS: json.dumps(epochs)}
     with caplog.at_level(logging.WARNING):
         LedScheduler(listener).on_trial_result(None, FakeTrial(tmp_path), result)
     assert caplog.messages == ["trial a-0: the checkpoint is damaged."]
-    assert listener.heard == [("a-0", {"epoch": 3})]
+    assert listener.heard == [("a-0", {"epoch": 2}), ("a-0", {"epoch": 3})]
 
 
 def test_a_worker_that_died_is_told_with_the_reason(listener, tmp_path, caplog):
