@@ -38,7 +38,7 @@ class Size:
     rounds: int
 
 
-SIZES = (Size(10_000, 100, 5), Size(60_000, 600, 1))
+SIZES = (Size(10_000, 100, 3), Size(60_000, 600, 1))
 SMALL = (Size(1_200, 30, 1),)
 
 

@@ -18,7 +18,7 @@ from dml_core.training.in_folder import train_in_folder
 from tasks.context import StudyRequest, load_context
 
 Trained = dict[str, dict[str, Any]]
-"""By trial its seconds, its validation scores, and whether it was the first of its process."""
+"""Seconds and validation scores by trial."""
 
 
 def train_in_processes(project: Project, study: str, *, processes: int, most: int = 0) -> Trained:
@@ -60,11 +60,7 @@ def train_specs(specs: list[TrialSpec], folder: Path) -> Trained:
         result = train_in_folder(spec.config, opened[key], folder / spec.trial_id)
         seconds = time.perf_counter() - started
         validation = result.reports[result.best_epoch - 1].validation
-        trained[spec.trial_id] = {
-            "seconds": seconds,
-            "validation": validation,
-            "is_first": not trained,
-        }
+        trained[spec.trial_id] = {"seconds": seconds, "validation": validation}
     return trained
 
 

@@ -30,7 +30,7 @@ GROUP = "many_classes"
 BATCH, DIM, IMAGES = 100, 128, 2000
 ROWS_BATCH = 180
 """Of the rows, as in those of the losses."""
-ROUNDS, STEPS, WARMUP_STEPS = 15, 10, 80
+ROUNDS, STEPS, WARMUP_STEPS = 11, 8, 80
 CPU = torch.device("cpu")
 
 

@@ -1,11 +1,9 @@
 """How much more two cores do than one, and 64 nodes than one."""
 
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.in_process import train_in_processes
 from benchmarks.projects import Project, open_served_project
 from benchmarks.rows import Row, make_row
 from benchmarks.settings import Settings
@@ -14,7 +12,7 @@ from benchmarks.stub_sweeps import run_stubs
 GROUP = "scaling"
 NODES, STUB_SECONDS, ROUNDS_OF_TRIALS = 64, 10.0, 4
 SHORT_NODES, SHORT_SECONDS, SHORT_ROUNDS = 2, 0.2, 2
-REAL_TRIALS, PLAIN_TRIALS = 6, 2
+REAL_TRIALS = 6
 REAL = {
     "model.width": 16,
     "training.epochs": 6,
@@ -35,9 +33,7 @@ def _measure_cores(project: Project) -> Row:
     project.write_study("cores", _make_study())
     project.run("stage", "prepare")
     rates = {count: _rate_of_sweep(project, count) for count in (1, 2)}
-    bare = {count: _rate_of_processes(project, count) for count in (1, 2)}
-    floor = bare[2] / (2 * bare[1])
-    note = f"{REAL_TRIALS} real trials; two bare processes reach {floor:.2f}"
+    note = f"{REAL_TRIALS} real trials, after the first of each worker"
     return _row("1 to 2 cores", [rates[2] / (2 * rates[1])], "perfect", note=note)
 
 
@@ -67,14 +63,6 @@ def count_rate(ends: Sequence[float], concurrent: int) -> float:
     """Returns the trials a second after the first of each worker, which also makes it ready."""
     ordered = sorted(ends)
     return (len(ordered) - concurrent) / (ordered[-1] - ordered[concurrent - 1])
-
-
-def _rate_of_processes(project: Project, count: int) -> float:
-    """Returns the trials a second of so many processes that do nothing else."""
-    trained = train_in_processes(project, "cores", processes=count, most=PLAIN_TRIALS * count)
-    # The first one of each process makes it ready.
-    later = [found["seconds"] for found in trained.values() if not found["is_first"]]
-    return count / statistics.fmean(later)
 
 
 def _sweeps(project: Project) -> Path:

@@ -38,7 +38,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "data.images_per_class": 4,
     },
 }
-ROUNDS = 5
+ROUNDS = 4
 
 Batches = list[tuple[Tensor, Tensor]]
 
