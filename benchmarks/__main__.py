@@ -6,6 +6,7 @@ python -m benchmarks [--only NAME ...] [--json FILE] [--short] [--cars PATH] [--
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -42,8 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
     settings = Settings(short=options.short, cars=options.cars)
     rows: list[Row] = []
     for name in options.only or BENCHMARKS:
+        started = time.perf_counter()
         new = _load(name)(settings)
         print_rows(new, short=settings.short)
+        print(f"{name}: measured in {time.perf_counter() - started:.0f} s\n", flush=True)
         rows += new
         if not settings.short:
             write_rows(new, options.json, groups=[name])

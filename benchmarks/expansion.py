@@ -10,7 +10,7 @@ from dml_core.measures.step_cost import StepBudget, measure_configs
 GROUP = "expansion"
 LOSSES = ("triplet", "lifted_structure", "n_pair", "multi_similarity")
 POINTS = 2
-BUDGET = StepBudget(rounds=7, steps=6, warmup=3)
+BUDGET = StepBudget(rounds=5, steps=6, warmup=3)
 SHORT = StepBudget(rounds=1, steps=1, warmup=0)
 
 

@@ -27,7 +27,7 @@ from tasks.context import StudyRequest, load_context
 GROUP = "frozen_trunk"
 TRIALS, CORES = 100, 2
 LAST_STAGE_TRIALS = 4
-EPOCHS, LAST_STAGE_EPOCHS = 20, 6
+EPOCHS, LAST_STAGE_EPOCHS = 20, 4
 SIZE_PX = 112
 TOLERANCE = 2e-3
 """Relative; what is kept of the images is in half precision."""

@@ -19,7 +19,7 @@ from dml_core.losses.registry import build_loss
 from dml_core.training.determinism import limited_threads
 
 GROUP = "losses"
-DIM, BATCH, SMALL_BATCH, SAMPLES, ROUNDS = 512, 180, 40, 4, 9
+DIM, BATCH, SMALL_BATCH, SAMPLES, ROUNDS = 512, 180, 40, 4, 7
 CLASSES, FEW_CLASSES = (100, 11_318), (50,)
 TOLERANCE = 1e-9
 """Relative to the largest entry; both compute in float64, in another order."""

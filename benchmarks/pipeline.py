@@ -150,7 +150,7 @@ def _compare(project: Project, study: str, trained: Trained) -> float:
 
 def _measure_commands(project: Project) -> list[Row]:
     helped = [_time_help(project.folder) for _ in range(5)]
-    idle = [project.run("run", "many") for _ in range(3)]
+    idle = [project.run("run", "many") for _ in range(2)]
     note = f"{MANY} winners, servers up"
     return [
         make_row(GROUP, "dml run, nothing stale", ours=idle, target=10.0, unit="s", note=note),

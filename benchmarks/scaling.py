@@ -10,7 +10,7 @@ from benchmarks.settings import Settings
 from benchmarks.stub_sweeps import run_stubs
 
 GROUP = "scaling"
-NODES, STUB_SECONDS, ROUNDS_OF_TRIALS = 64, 10.0, 4
+NODES, STUB_SECONDS, ROUNDS_OF_TRIALS = 64, 10.0, 3
 SHORT_NODES, SHORT_SECONDS, SHORT_ROUNDS = 2, 0.2, 2
 REAL_TRIALS = 6
 REAL = {

@@ -5,6 +5,7 @@ from torchvision.transforms.v2 import functional as transforms
 
 from dml_core.config.augmentation import AugmentationConfig
 from dml_core.config.data import FolderData
+from dml_core.data import cutting
 from dml_core.data.cutting import cut_boxes, flip_images
 from dml_core.data.inputs import ImageInputs, plain_batches
 from dml_core.data.prepare import prepare_dataset
@@ -66,15 +67,23 @@ def test_what_lies_outside_is_black(equal_images):
     assert np.array_equal(batch[0, :, 3:, :16].numpy(), expected)
 
 
-def test_other_sizes_are_resized_as_torchvision_does(mixed_images):
-    batch = cut_boxes(mixed_images, np.array([2]), np.array([[0, 1, 15, 9]]), size_px=8)
-    part = torch.from_numpy(mixed_images.image(2)[0:15, 1:10].copy()).permute(2, 0, 1)
-    assert torch.equal(batch[0], transforms.resize(part, [8, 8], antialias=True))
+@pytest.mark.parametrize("size_px", [4, 8, 21])
+@pytest.mark.parametrize("resizes_bytes", [True, False])
+def test_other_sizes_are_resized_as_torchvision_does(
+    mixed_images, monkeypatch, size_px, resizes_bytes
+):
+    monkeypatch.setattr(cutting, "_resizes_bytes", lambda: resizes_bytes)
+    boxes = np.array([[0, 1, 15, 9], [2, 0, 8, 14]])
+    batch = cut_boxes(mixed_images, np.array([2, 2]), boxes, size_px=size_px)
+    for row, (top, left, height, width) in zip(batch, boxes, strict=True):
+        part = mixed_images.image(2)[top : top + height, left : left + width].copy()
+        pixels = torch.from_numpy(part).permute(2, 0, 1)
+        assert torch.equal(row, transforms.resize(pixels, [size_px, size_px], antialias=True))
 
 
 def test_flip_mirrors_the_chosen_images_only():
     batch = torch.arange(2 * 3 * 2 * 2, dtype=torch.uint8).reshape(2, 3, 2, 2)
-    flipped = flip_images(batch, torch.tensor([True, False]))
+    flipped = flip_images(batch.clone(), torch.tensor([True, False]))
     assert torch.equal(flipped[0], batch[0].flip(-1))
     assert torch.equal(flipped[1], batch[1])
 
