@@ -25,6 +25,7 @@ from dml_core.data.prefetching import prefetch
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.prepared import ImageSet, open_development
 from dml_core.data.sources.registry import list_images
+from dml_core.process_memory import prepare_memory
 from dml_core.seeding import numpy_stream
 from dml_core.training.determinism import limited_threads
 
@@ -38,6 +39,8 @@ TOLERANCE = 2 / 255
 def run_inputs(settings: Settings) -> list[Row]:
     """Returns the row of images a second."""
     classes, per_class = (16, 12) if settings.short else (98, 40)
+    # As every training does; it concerns both sides of this process.
+    prepare_memory()
     # The folder goes after the loaders, whose workers read from it.
     with tempfile.TemporaryDirectory(prefix="dml-bench-") as folder, limited_threads(1):
         tree = Path(folder) / "tree"

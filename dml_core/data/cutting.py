@@ -18,11 +18,13 @@ def cut_boxes(images: ImageSet, indices: np.ndarray, boxes: np.ndarray, *, size_
     """
     if images.shape is not None and bool((boxes[:, 2:] == size_px).all()):
         return _cut_equal(images.gather(indices), boxes, size_px=size_px)
-    batch = torch.empty((len(indices), images.channels, size_px, size_px), dtype=torch.uint8)
+    # Channels innermost, as images are packed and resized, and put apart for all images at once.
+    shape = (len(indices), size_px, size_px, images.channels)
+    batch = torch.empty(shape, dtype=torch.uint8).permute(0, 3, 1, 2)
     # Plain numbers: looking at one number of an array takes longer than a small crop.
     for place, index, box in zip(batch.split(1), indices.tolist(), boxes.tolist(), strict=True):
         _cut_into(place, images.image(index), box)
-    return batch
+    return batch.contiguous()
 
 
 def _cut_equal(chosen: np.ndarray, boxes: np.ndarray, *, size_px: int) -> Tensor:
@@ -64,9 +66,11 @@ def _resize_into(place: Tensor, image: Tensor) -> None:
     """Resizes (1, C, H, W) with the channels innermost, to the bit as torchvision does."""
     size = list(place.shape[2:])
     if _resizes_bytes():
-        # What `interpolate` calls. Given its place, the kernel puts the channels apart itself,
-        # twice as fast as a copy does.
-        torch.ops.aten._upsample_bilinear2d_aa.out(image, size, False, None, None, out=place)
+        # What `interpolate` calls, which cannot be given a place: the copy would hold the
+        # interpreter's lock, for which the other threads of the loader wait.
+        torch._C._nn._upsample_bilinear2d_aa(  # type: ignore[call-arg]
+            image, size, False, None, None, out=place
+        )
         return
     # Late: it brings all of torchvision's models, seconds that other machines do without.
     from torchvision.transforms.v2 import functional as transforms
