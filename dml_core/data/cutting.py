@@ -21,8 +21,9 @@ def cut_boxes(images: ImageSet, indices: np.ndarray, boxes: np.ndarray, *, size_
     # Channels innermost, as images are packed and resized, and put apart for all images at once.
     shape = (len(indices), size_px, size_px, images.channels)
     batch = torch.empty(shape, dtype=torch.uint8).permute(0, 3, 1, 2)
+    places = torch.split(batch, 1)
     # Plain numbers: looking at one number of an array takes longer than a small crop.
-    for place, index, box in zip(batch.split(1), indices.tolist(), boxes.tolist(), strict=True):
+    for place, index, box in zip(places, indices.tolist(), boxes.tolist(), strict=True):
         _cut_into(place, images.image(index), box)
     return batch.contiguous()
 
