@@ -14,11 +14,12 @@ from benchmarks.projects import DML, Project, make_environment, open_served_proj
 from benchmarks.rows import Row, make_row
 from benchmarks.settings import Settings
 from benchmarks.small_sweeps import compare_small_sweep
+from benchmarks.timing import rounds_within
 from dml_core.studies.trial_table import read_trials
 
 GROUP = "pipeline"
 CORES = 2
-ROUNDS = 1
+ROUNDS, MOST_SECONDS = 3, 150.0
 MANY, FEW = 48, 4
 """Trials of the two sweeps, from whose difference the cost of one trial is taken."""
 SWEEP_SECONDS, TRIAL_SECONDS = 600.0, 10.0
@@ -96,7 +97,7 @@ def _measure(project: Project) -> tuple[list[Costs], float]:
     project.write_study("many", make_study(MANY // 3, learning_rate=0.002, seeds=3))
     project.write_study("few", make_study(FEW, learning_rate=0.003, seeds=1))
     costs, differences = [], []
-    for _ in range(ROUNDS):
+    for _ in rounds_within(MOST_SECONDS, most=ROUNDS):
         spans = {study: _time_sweep(project, study) for study in ("few", "many")}
         trained = train_in_processes(project, "many", processes=CORES)
         costs.append(solve(spans["few"], spans["many"], mean_seconds(trained)))

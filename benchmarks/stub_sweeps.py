@@ -71,8 +71,13 @@ def _make_study(num_trials: int) -> dict[str, Any]:
 @contextlib.contextmanager
 def _simulated_nodes(config: RayConfig, nodes: int) -> Iterator[None]:
     """Starts a cluster that takes this machine to have so many cores."""
+    # Ray itself counts the cores that there are, and warns of every worker beyond them.
+    expected = {"RAY_worker_maximum_startup_concurrency": str(nodes)}
     with contextlib.ExitStack() as stack:
-        with mock.patch.object(os, "sched_getaffinity", return_value=set(range(nodes))):
+        with (
+            mock.patch.object(os, "sched_getaffinity", return_value=set(range(nodes))),
+            mock.patch.dict(os.environ, expected),
+        ):
             stack.enter_context(ray_cluster.connect(config))
         yield
 

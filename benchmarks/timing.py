@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from benchmarks.settings import Settings
 
@@ -22,6 +22,7 @@ def time_in_turns(
     settings: Settings,
     *,
     rounds: int,
+    within_seconds: float = math.inf,
     clock: Clock = PROCESSOR,
     warm_up: bool = True,
 ) -> dict[str, list[float]]:
@@ -29,8 +30,9 @@ def time_in_turns(
 
     In one round each competitor runs once, or as often as fills a measurable time, and every
     second round runs them the other way around, so that none always follows the same one. Before
-    that each runs once or twice to warm up, which work of minutes may do without. A short run has
-    nothing to measure: the time of everything is 1.
+    that each runs once or twice to warm up, which work of minutes may do without. Rounds that would
+    not end within the given seconds are left out, but for the first. A short run has nothing to
+    measure: the time of everything is 1.
     """
     if settings.short:
         return {name: [1.0] for name in competitors}
@@ -38,7 +40,7 @@ def time_in_turns(
         name: _count_repeats(run, clock) if warm_up else 1 for name, run in competitors.items()
     }
     seconds: dict[str, list[float]] = {name: [] for name in competitors}
-    for number in range(rounds):
+    for number in rounds_within(within_seconds, most=rounds):
         for name in list(competitors)[:: -1 if number % 2 else 1]:
             run, times = competitors[name], repeats[name]
             started = clock()
@@ -46,6 +48,19 @@ def time_in_turns(
                 run()
             seconds[name].append((clock() - started) / times)
     return seconds
+
+
+def rounds_within(seconds: float, *, most: int) -> Iterator[int]:
+    """Yields the numbers of rounds: one at least, others while they should end in time.
+
+    A slow machine thus measures less often what takes minutes, and the whole stays a short wait.
+    """
+    started = WALL()
+    for number in range(most):
+        taken = WALL() - started
+        if number and taken * (number + 1) / number > seconds:
+            return
+        yield number
 
 
 def _count_repeats(run: Callable[[], object], clock: Clock) -> int:

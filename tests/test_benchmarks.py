@@ -8,6 +8,7 @@ import pytest
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.performance_page import render_page
 from benchmarks.rows import Row, make_row, read_rows, write_rows
+from benchmarks.timing import rounds_within
 
 ROOT = Path(__file__).parents[1]
 SWEEPS = ("frozen_trunk", "fine_tuning", "pipeline", "scaling")
@@ -27,6 +28,19 @@ def test_a_ratio_is_the_median_of_the_rounds_ratios():
     assert (row.ours, row.theirs, row.ratio) == (4.0, 3.0, 1.0)
     assert row.spread == (0.75, 2.0)
     assert row.reached
+
+
+@pytest.mark.parametrize(
+    ("seconds", "numbers"), [(0.0, [0]), (25.0, [0, 1]), (30.0, [0, 1, 2]), (1e9, [0, 1, 2, 3])]
+)
+def test_another_round_begins_only_where_it_should_end_in_time(monkeypatch, seconds, numbers):
+    now = 0.0
+    monkeypatch.setattr("benchmarks.timing.WALL", lambda: now)
+    found = []
+    for number in rounds_within(seconds, most=4):
+        found.append(number)
+        now += 10.0
+    assert found == numbers
 
 
 def test_a_target_may_be_a_lower_bound():
