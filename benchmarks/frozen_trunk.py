@@ -1,19 +1,19 @@
 """A sweep over a frozen pretrained trunk against plain scripts, one after another."""
 
 import contextlib
+import statistics
 import tempfile
 import time
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.first_features import compare_features
+from benchmarks.frozen_scripts import Scripts, ScriptSeconds
 from benchmarks.frozen_subjects import Subject, bring_archive, choose_subject
 from benchmarks.image_folders import copy_pictures, write_pictures
-from benchmarks.plain_runs import PlainRun, run_script
 from benchmarks.projects import Project, open_served_project
 from benchmarks.rows import Row, make_row
 from benchmarks.scaling import count_rate
@@ -21,6 +21,7 @@ from benchmarks.settings import Settings
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.prepared import open_development
 from dml_core.data.sources.registry import list_images
+from dml_core.studies.trial_table import read_trials
 from dml_core.training.determinism import limited_threads
 from dml_core.training.epoch import training_batches
 from dml_core.training.state import build_state
@@ -57,50 +58,61 @@ def run_frozen_trunk(settings: Settings) -> list[Row]:
     bring_archive(project, subject)
     _write_studies(project, subject)
     with tempfile.TemporaryDirectory(prefix="dml-bench-") as name:
-        scripts = {is_last: Scripts(subject, Path(name), is_last) for is_last in (False, True)}
+        scripts = {
+            is_last: Scripts(
+                subject, Path(name), trials=TRIALS, size_px=SIZE_PX, last_stage=is_last,
+                epochs=LAST_STAGE_EPOCHS if is_last else EPOCHS,
+            )
+            for is_last in (False, True)
+        }  # fmt: skip
         _write_images(project, subject, Path(name) / "images")
         # Before and after the sweeps, so that a machine that gets slower does so for both.
         first = {is_last: each.measure() for is_last, each in scripts.items()}
         head = project.run("stage", "sweep", "head")
-        last = project.run("stage", "sweep", "last")
-        last += (TRIALS - LAST_STAGE_TRIALS) / _count_rate(project, "last")
+        last, low = (_time_last_stage(project, study) for study in ("last", "bfloat16"))
         floor = TRIALS * LAST_STAGE_EPOCHS / CORES * _time_bare_epoch(project, "last")
         plain = {is_last: [first[is_last], each.measure()] for is_last, each in scripts.items()}
+    extrapolated = f"ours extrapolated from {LAST_STAGE_TRIALS} trials"
+    floor_note = f"bare steps of the last stage on both cores take {floor / last:.2f} of our time"
+    low_note = f"R@1 {_compare_scores(project, 'bfloat16', 'last'):+.3f} on average by that"
+    last_stage = f"{TRIALS} trials of {LAST_STAGE_EPOCHS} epochs, last stage"
     return [
         *_make_rows(
             f"{TRIALS} trials of {EPOCHS} epochs, head only, {subject.name}", head, plain[False]
         ),
         *_make_rows(
-            f"{TRIALS} trials of {LAST_STAGE_EPOCHS} epochs, last stage, {subject.name}",
-            last,
-            plain[True],
-            note=f"ours extrapolated from {LAST_STAGE_TRIALS} trials; bare steps of the last stage "
-            f"on both cores take {floor / last:.2f} of our time; ",
+            f"{last_stage}, {subject.name}", last, plain[True],
+            note=f"{extrapolated}; {floor_note}; ",
         ),
-    ]
+        *_make_rows(
+            f"{last_stage} with training.precision: bfloat16, {subject.name}", low, plain[True],
+            note=f"{extrapolated}; {low_note}; ",
+        ),
+    ]  # fmt: skip
 
 
 def _write_studies(project: Project, subject: Subject) -> None:
-    """Writes the studies of both sweeps, and packs their images: nothing of the trunk is known."""
+    """Writes the studies of all sweeps, and packs their images: nothing of the trunk is known."""
+    stage, low = {"trunk.train": f"from:{subject.last_stage}"}, {"training.precision": "bfloat16"}
     parts = {
-        "head": ("none", TRIALS, EPOCHS),
-        "last": (f"from:{subject.last_stage}", LAST_STAGE_TRIALS, LAST_STAGE_EPOCHS),
+        "head": ({"trunk.train": "none"}, TRIALS, EPOCHS),
+        "last": (stage, LAST_STAGE_TRIALS, LAST_STAGE_EPOCHS),
+        "bfloat16": ({**stage, **low}, LAST_STAGE_TRIALS, LAST_STAGE_EPOCHS),
     }
-    for name, (train, trials, epochs) in parts.items():
-        project.write_study(name, _make_study(subject, train, trials, epochs))
+    for name, (fixed, trials, epochs) in parts.items():
+        project.write_study(name, _make_study({**subject.fixed, **fixed}, trials, epochs))
     with contextlib.chdir(project.folder):
         for data in load_context(StudyRequest(study="head")).datasets:
             prepare_dataset(list_images(data), data)
 
 
-def _make_study(subject: Subject, train: str, trials: int, epochs: int) -> dict[str, Any]:
+def _make_study(fixed: Mapping[str, Any], trials: int, epochs: int) -> dict[str, Any]:
     return {
         "question": "Which learning rate?",
         "arms": {"anchor": {"loss.name": "proxy_anchor"}},
         "fixed": {
             **COMMON,
-            **subject.fixed,
-            "trunk.train": train,
+            **fixed,
             "training.epochs": epochs,
             # As in the scripts, which keep the end of a training alone.
             "training.checkpoint_every": epochs,
@@ -110,6 +122,22 @@ def _make_study(subject: Subject, train: str, trials: int, epochs: int) -> dict[
         "searcher": "random",
         "seeds": [0],
     }
+
+
+def _time_last_stage(project: Project, study: str) -> float:
+    """Returns the seconds of a whole sweep, of which a few trials are run."""
+    seconds = project.run("stage", "sweep", study)
+    return seconds + (TRIALS - LAST_STAGE_TRIALS) / _count_rate(project, study)
+
+
+def _compare_scores(project: Project, study: str, other: str) -> float:
+    """Returns the mean R@1 of a study's trials less that of another's, which has the same rates."""
+
+    def mean(name: str) -> float:
+        records = read_trials(project.folder / "results" / name / "sweep" / "trials.parquet")
+        return statistics.fmean(record.validation["recall_at_1"] for record in records)
+
+    return mean(study) - mean(other)
 
 
 def _count_rate(project: Project, study: str) -> float:
@@ -147,55 +175,6 @@ def _write_images(project: Project, subject: Subject, folder: Path) -> None:
             write_pictures(data, folder)
         else:
             copy_pictures(data, folder)
-
-
-@dataclass(frozen=True)
-class ScriptSeconds:
-    """What as many trainings take by scripts."""
-
-    running: float
-    """That run the trunk in every epoch."""
-    cached: float
-    """That read what it gives from a file."""
-
-
-@dataclass(frozen=True)
-class Scripts:
-    """The scripts that train the head, or the last stage with it."""
-
-    subject: Subject
-    folder: Path
-    last_stage: bool
-
-    def measure(self) -> ScriptSeconds:
-        """Runs one epoch with the trunk, and one training with its features in a file."""
-        epochs = LAST_STAGE_EPOCHS if self.last_stage else EPOCHS
-        one = self._run(run_epochs=1)
-        epoch = one.result["epoch_seconds"][0]
-        running = one.seconds - epoch + epochs * epoch
-        return ScriptSeconds(
-            TRIALS * running, self.first_cached_seconds + (TRIALS - 1) * self._run_cached().seconds
-        )
-
-    @cached_property
-    def first_cached_seconds(self) -> float:
-        """The training that writes the file, which happens once."""
-        return self._run_cached().seconds
-
-    def _run_cached(self) -> PlainRun:
-        return self._run(features=self.folder / f"features{int(self.last_stage)}.npz")
-
-    def _run(self, **options: object) -> PlainRun:
-        return run_script(
-            "frozen_trunk",
-            self.folder,
-            images=self.folder / "images",
-            size_px=SIZE_PX,
-            epochs=LAST_STAGE_EPOCHS if self.last_stage else EPOCHS,
-            **self.subject.options,
-            **({"last_stage": True} if self.last_stage else {}),
-            **options,
-        )
 
 
 def _make_rows(
