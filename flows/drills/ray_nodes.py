@@ -18,6 +18,9 @@ from flows.drills.processes import is_alive, kill_tree, name_of
 from flows.servers.ports import find_free_port
 
 START_SECONDS = 240.0
+STARTED = r"Ray runtime started"
+JOINED_BY = r"--address='([\d.]+:\d+)'"
+"""What a head prints later than that it has started."""
 START_TRIES = 4
 
 
@@ -69,16 +72,14 @@ class Cluster:
         """Starts both nodes and waits until they are up."""
         self.start_head()
         worker = [f"--address={self.address}", f"--num-cpus={self.cpus}", "--num-gpus=1"]
-        self._start_node(worker, self.worker_environment)
+        self._start_node(worker, self.worker_environment, printed=STARTED)
         return self
 
     def start_head(self) -> None:
         """Starts the first node and waits until it is up."""
         head = ["--head", f"--port={self.port}", f"--num-cpus={self.cpus}", "--num-gpus=0"]
         head += ["--include-dashboard=false", f"--temp-dir={self.temporary}"]
-        found = re.search(r"--address='([\d.]+:\d+)'", self._start_node(head, {}))
-        assert found is not None, "Ray does not say how to join it"
-        self.address = found.group(1)
+        self.address = self._start_node(head, {}, printed=JOINED_BY).group(1)
 
     def trial_workers(self, node: int) -> list[psutil.Process]:
         """Returns the processes of a node, 0 or 1, that train."""
@@ -96,16 +97,21 @@ class Cluster:
             self.kill_node(node)
         shutil.rmtree(self.temporary, ignore_errors=True)
 
-    def _start_node(self, arguments: list[str], environment: Mapping[str, str]) -> str:
+    def _start_node(
+        self, arguments: list[str], environment: Mapping[str, str], *, printed: str
+    ) -> re.Match[str]:
         # Ray gives its own processes some seconds here and there, too few on a busy machine.
         for _ in range(START_TRIES - 1):
             with contextlib.suppress(RuntimeError):
-                return self._try_node(arguments, environment)
+                return self._try_node(arguments, environment, printed)
             kill_tree(self.processes[-1].pid)
             self.processes.pop().wait()
-        return self._try_node(arguments, environment)
+        return self._try_node(arguments, environment, printed)
 
-    def _try_node(self, arguments: list[str], environment: Mapping[str, str]) -> str:
+    def _try_node(
+        self, arguments: list[str], environment: Mapping[str, str], printed: str
+    ) -> re.Match[str]:
+        """Starts a node and returns what it printed, once it has."""
         ray = Path(sys.executable).with_name("ray")
         log = self.folder / f"node-{len(self.processes)}.log"
         with open(log, "w", encoding="utf-8") as file:
@@ -120,8 +126,8 @@ class Cluster:
             )
         self.processes.append(process)
         deadline = time.monotonic() + START_SECONDS
-        while "Ray runtime started" not in (text := log.read_text(encoding="utf-8")):
+        while (found := re.search(printed, text := log.read_text(encoding="utf-8"))) is None:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"a node of Ray does not start: {text}")
             time.sleep(0.2)
-        return text
+        return found
