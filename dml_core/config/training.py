@@ -33,7 +33,8 @@ class TrainingConfig(Section):
     cpu_threads: int = Field(default=1, ge=1, le=1024)
     """Threads of each operation on the CPU. Part of the bits: another number rounds otherwise."""
     loader_workers: int = Field(default=1, ge=0, le=256)
-    """Threads that make batches ahead; 0 makes them in line. Never changes the bits."""
+    """Threads that make batches ahead; 0 makes them in line, as a CPU always does with what is kept
+    of a frozen trunk. Never changes the bits."""
     validate_every: int = Field(default=1, ge=1)
     """Epochs between two validations; the last epoch is always validated."""
     selection_metric: Literal["auto", "recall_at_1", "map_at_r", "r_precision", "ndcg"] = "auto"

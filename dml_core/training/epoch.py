@@ -83,7 +83,7 @@ def training_batches(state: TrialState) -> Iterator[tuple[Batch, Tensor]]:
         return batch, inputs.pin_memory() if state.device.type == "cuda" else inputs
 
     batches = enumerate(state.sampler.epoch_batches(epoch))
-    return prefetch(make, batches, workers=state.config.training.loader_workers)
+    return prefetch(make, batches, workers=state.loader_workers)
 
 
 def take_step(

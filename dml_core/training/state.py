@@ -21,7 +21,7 @@ from dml_core.models.building import build_model
 from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.models.placement import place_model
 from dml_core.samplers import BatchSampler, build_sampler
-from dml_core.training.activations import make_inputs
+from dml_core.training.activations import ActivationInputs, make_inputs
 from dml_core.training.checkpoint import Checkpoint, weights_must_fit
 from dml_core.training.determinism import choose_device, seeded_torch
 from dml_core.training.optimizers import build_optimizer
@@ -62,6 +62,16 @@ class TrialState:
     def num_steps(self) -> int:
         """Steps of the whole training."""
         return len(self.sampler) * self.config.training.epochs
+
+    @property
+    def loader_workers(self) -> int:
+        """Threads that make batches ahead; none where handing one over takes longer than making it.
+
+        That is so of activations on the CPU, which lie in memory as they are used.
+        """
+        if isinstance(self.train_inputs, ActivationInputs) and self.device.type == "cpu":
+            return 0
+        return self.config.training.loader_workers
 
 
 def build_state(

@@ -48,7 +48,7 @@ def _embed(state: TrialState) -> np.ndarray:
         state.validation_inputs,
         batch_size=config.evaluation.batch_size,
         device=state.device,
-        workers=config.training.loader_workers,
+        workers=state.loader_workers,
         use_bfloat16=config.training.precision == "bfloat16",
     )
 

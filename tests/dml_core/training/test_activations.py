@@ -6,6 +6,7 @@ from dml_core.data.prepared import open_development
 from dml_core.models.building import build_model
 from dml_core.training.activations import ActivationInputs, make_inputs
 from dml_core.training.determinism import seeded_torch
+from dml_core.training.state import build_state
 from dml_core.training.trial import run_trial
 from tests.references.tiny_trials import prepare_tiny, tiny_config
 
@@ -80,6 +81,20 @@ def test_views_are_drawn_for_each_image():
     drawn = inputs.augmented(np.arange(5).repeat(40), np.random.default_rng(0))
     assert set(drawn[:, 0].tolist()) == {0.0, 1.0, 2.0}
     assert set(inputs.plain(np.arange(5))[:, 0].tolist()) == {0.0}
+
+
+def test_every_half_is_widened_exactly():
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    rows = halves[~np.isnan(halves)].reshape(-1, 2)
+    found = ActivationInputs([rows]).plain(np.arange(len(rows)))
+    assert found.dtype == torch.float32
+    assert np.array_equal(found.numpy(), rows.astype(np.float32))
+
+
+@pytest.mark.parametrize(("train", "threads"), [("all", 3), ("from:stage3", 0), ("none", 0)])
+def test_activations_are_not_handed_over_between_threads(root, train, threads):
+    config = tiny_config(root, trunk__train=train, training__loader_workers=3)
+    assert build_state(config, open_development(config.data)).loader_workers == threads
 
 
 def test_augmented_views_differ_from_the_plain_one(root):
