@@ -19,7 +19,7 @@ from dml_core.studies.trial_table import read_trials
 
 GROUP = "pipeline"
 CORES = 2
-ROUNDS, MOST_SECONDS = 3, 150.0
+ROUNDS, MOST_SECONDS = 3, 200.0
 MANY, FEW = 48, 4
 """Trials of the two sweeps, from whose difference the cost of one trial is taken."""
 SWEEP_SECONDS, TRIAL_SECONDS = 600.0, 10.0

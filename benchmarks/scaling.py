@@ -14,11 +14,11 @@ GROUP = "scaling"
 NODES, STUB_SECONDS, ROUNDS_OF_TRIALS = 64, 10.0, 3
 SHORT_NODES, SHORT_SECONDS, SHORT_ROUNDS = 2, 0.2, 2
 REAL_TRIALS = 6
-ROUNDS, MOST_SECONDS = 2, 170.0
+ROUNDS, MOST_SECONDS = 2, 230.0
 """Of the sweeps of real trials."""
 REAL = {
     "model.width": 16,
-    "training.epochs": 6,
+    "training.epochs": 10,
     "evaluation.clustering": False,
 }
 

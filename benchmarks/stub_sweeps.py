@@ -45,9 +45,14 @@ def run_stubs(*, nodes: int, seconds: float, rounds: int) -> list[tuple[float, f
             (working_folder / WORKERS_FOLDER).mkdir(parents=True)
             plan = json.dumps({"nodes": nodes, "seconds": seconds})
             (working_folder / PLAN_FILE).write_text(plan, encoding="ascii")
-            # A worker starts in a folder of its own and has to find this package.
+            environment = {
+                # A worker starts in a folder of its own and has to find this package.
+                "PYTHONPATH": str(ROOT),
+                # Ray counts the cores that there are, and warns of every worker beyond them.
+                "RAY_worker_maximum_startup_concurrency": str(nodes),
+            }
             with (
-                mock.patch.dict(os.environ, PYTHONPATH=str(ROOT)),
+                mock.patch.dict(os.environ, environment),
                 _simulated_nodes(context.project.pipeline.ray, nodes),
             ):
                 _conduct(context, working_folder)
@@ -71,13 +76,8 @@ def _make_study(num_trials: int) -> dict[str, Any]:
 @contextlib.contextmanager
 def _simulated_nodes(config: RayConfig, nodes: int) -> Iterator[None]:
     """Starts a cluster that takes this machine to have so many cores."""
-    # Ray itself counts the cores that there are, and warns of every worker beyond them.
-    expected = {"RAY_worker_maximum_startup_concurrency": str(nodes)}
     with contextlib.ExitStack() as stack:
-        with (
-            mock.patch.object(os, "sched_getaffinity", return_value=set(range(nodes))),
-            mock.patch.dict(os.environ, expected),
-        ):
+        with mock.patch.object(os, "sched_getaffinity", return_value=set(range(nodes))):
             stack.enter_context(ray_cluster.connect(config))
         yield
 

@@ -38,6 +38,10 @@ class EvaluationConfig(Section):
     after each epoch; 0 records none."""
     block_size: int = Field(default=1024, ge=1, le=1_000_000)
     """Queries searched at once; bounds the memory, never changes a number."""
+    compare_once_from: int = Field(default=16_384, ge=0)
+    """Images from which on each pair is compared once for both of it, where images are searched
+    among themselves by cosine on the CPU: half the products. 0 never does. Numbers may then differ
+    where two distances differ by rounding only."""
     search_device: SearchDevice = "cpu"
     """Where neighbours are searched and clusters found; gpu needs a faiss that was built for it.
     Numbers may then differ where two distances differ by rounding only."""

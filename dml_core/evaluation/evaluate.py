@@ -96,6 +96,7 @@ def _neighbor_search(
         metric=metric,
         block_size=config.block_size,
         device=config.search_device,
+        compare_once_from=config.compare_once_from,
     )
 
 

@@ -8,6 +8,7 @@ in every run and independent of K, and no class gains by standing first in the f
 # B = queries of a block, D = embedding dim, G = gallery items, K = neighbours, Q = queries
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +17,8 @@ import numpy as np
 
 from dml_core.config.evaluation import SearchDevice
 from dml_core.evaluation.arrays import FloatArray, IntArray
-from dml_core.evaluation.faiss_device import PlacedIndex
+from dml_core.evaluation.faiss_device import PlacedIndex, check_search_device
+from dml_core.evaluation.pairs_once import fits_in_memory, search_among_all
 from dml_core.evaluation.vectors import Frame, Metric
 from dml_core.seeding import numpy_stream
 
@@ -41,6 +43,9 @@ class NeighborSearch:
         block_size: most queries at once. Bounds the memory and changes no neighbour, save where
             two distances differ by float32's rounding only.
         device: where it is searched.
+        compare_once_from: queries from which on a search by cosine among themselves compares each
+            pair once; 0 never does. Changes no neighbour, save where two distances differ by
+            float32's rounding only.
     """
 
     def __init__(
@@ -51,15 +56,29 @@ class NeighborSearch:
         metric: Metric,
         block_size: int = 1024,
         device: SearchDevice = "cpu",
+        compare_once_from: int = 0,
     ) -> None:
+        check_search_device(device)
         searched = queries if gallery is None else gallery
         frame = Frame.around(searched, metric=metric)
-        vectors = frame.place(searched)
+        self._vectors = frame.place(searched)
         self._order = shuffled_order(len(searched))
-        self._index = PlacedIndex(build_index(vectors[self._order], metric=metric), device)
-        self._queries = vectors if gallery is None else frame.place(queries)
+        self._queries = self._vectors if gallery is None else frame.place(queries)
+        self._metric: Metric = metric
+        self._device: SearchDevice = device
         self._removes_self = gallery is None
         self._block_size = block_size
+        is_large = 0 < compare_once_from <= len(searched)
+        self._compares_once = (
+            is_large and gallery is None and metric == "cosine" and device == "cpu"
+        )
+
+    @cached_property
+    def _index(self) -> PlacedIndex:
+        """Built when it is first searched: a copy of all vectors that may not be needed."""
+        return PlacedIndex(
+            build_index(self._vectors[self._order], metric=self._metric), self._device
+        )
 
     def __call__(self, num_neighbors: int, rows: IntArray | None = None) -> Iterator[NeighborBlock]:
         """Yields the nearest neighbours, block after block in the order of queries.
@@ -69,13 +88,11 @@ class NeighborSearch:
             rows: (M,) which queries; None takes all.
         """
         queries = self._queries if rows is None else self._queries[rows]
-
-        def search(block: slice, count: int) -> tuple[Any, IntArray]:
-            distances, positions = self._index.search(queries[block], count)
-            return distances, positions
-
+        # Each query itself comes with its neighbours.
+        count = min(num_neighbors + 1, len(queries))
+        at_once = rows is None and self._compares_once and fits_in_memory(len(queries), count)
         return search_in_blocks(
-            search,
+            self._search_at_once(count) if at_once else self._search_index(queries),
             num_queries=len(queries),
             order=self._order,
             removes_self=self._removes_self,
@@ -83,6 +100,24 @@ class NeighborSearch:
             block_size=self._block_size,
             rows=rows,
         )
+
+    def _search_index(self, queries: FloatArray) -> SearchBlock:
+        def search(block: slice, count: int) -> tuple[Any, IntArray]:
+            distances, positions = self._index.search(queries[block], count)
+            return distances, positions
+
+        return search
+
+    def _search_at_once(self, count: int) -> SearchBlock:
+        """Searches for all queries, and returns what looks up the results of a block of them."""
+        products, positions = search_among_all(self._vectors[self._order], count=count)
+        place = np.empty_like(self._order)
+        place[self._order] = np.arange(len(place))
+
+        def search(block: slice, _: int) -> tuple[Any, IntArray]:
+            return products[place[block]], positions[place[block]]
+
+        return search
 
 
 def iterate_neighbors(
