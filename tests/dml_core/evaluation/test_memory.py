@@ -77,3 +77,17 @@ def test_a_class_of_thousands_of_images_stays_below_700_megabytes():
         clustering=False,
     )
     assert 12_000 * 32 * 4 < peak < 7e8
+
+
+@pytest.mark.slow
+def test_images_that_are_compared_once_stay_below_300_megabytes():
+    # All products of 20,000 would take 1.6 GB; a block of them takes 67 MB, a copy of a stripe 17.
+    peak = measure_peak_bytes(
+        num_images=20_000,
+        dim=128,
+        num_classes=2_000,
+        query_every=1,
+        recall_at=(1, 1000),
+        clustering=False,
+    )
+    assert 4096 * 4096 * 4 < peak < 3e8
