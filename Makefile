@@ -6,7 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A uv of the machine is used if there is one; otherwise pip puts one into .uv.
 UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
-PYTEST_WORKERS ?= 2
+# Many tests wait for servers half of the time, so that three keep two cores busy.
+PYTEST_WORKERS ?= 3
 
 .PHONY: run setup browser test test-fast fuzz audit lint format bench lock clean help
 
