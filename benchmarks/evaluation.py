@@ -16,8 +16,12 @@ from benchmarks.settings import Settings
 from benchmarks.timing import WALL, time_in_turns
 from dml_core.config.evaluation import EvaluationConfig
 from dml_core.evaluation.arrays import FloatArray, IntArray
-from dml_core.evaluation.clustering import cluster_embeddings
-from dml_core.evaluation.contingency import count_contingency, nmi_score, pair_f1_score
+from dml_core.evaluation.clustering import (
+    cluster_embeddings,
+    count_contingency,
+    nmi_score,
+    pair_f1_score,
+)
 from dml_core.evaluation.evaluate import evaluate_embeddings
 from dml_core.seeding import stream_seed
 from dml_core.training.determinism import limited_threads

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.loss_table import render_losses
-from dml_core.studies.scores_file import read_scores
-from tasks.context import StudyRequest, load_context
+from dml_core.measures.scores import read_scores
 from tasks.report_page.facts import collect_facts
-from tasks.stage_seconds import read_stage_seconds
+from tasks.study import StudyRequest, load_context, read_stage_seconds
 
 FOLDER = Path("docs") / "findings"
 PAGE = Path("docs") / "findings.md"

@@ -18,12 +18,12 @@ from benchmarks.projects import Project, open_served_project
 from benchmarks.rows import Row, make_row
 from benchmarks.settings import Settings
 from benchmarks.timing import rounds_within
+from dml_core.analysis.intervals import estimate_mean
 from dml_core.config import TrialConfig, load_trial_config
 from dml_core.losses.registry import build_loss_from_config
 from dml_core.models import build_model
-from dml_core.statistics.intervals import estimate_mean
-from dml_core.studies.trial_table import read_trials
-from tasks.context import StudyRequest, load_context
+from dml_core.trials.table import read_trials
+from tasks.study import StudyRequest, load_context
 
 GROUP = "fine_tuning"
 STUDY = "tuned"

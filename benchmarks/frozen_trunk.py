@@ -21,11 +21,11 @@ from benchmarks.settings import Settings
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.prepared import open_development
 from dml_core.data.sources.registry import list_images
-from dml_core.studies.trial_table import read_trials
 from dml_core.training.determinism import limited_threads
 from dml_core.training.epoch import training_batches
 from dml_core.training.state import build_state
-from tasks.context import StudyRequest, load_context
+from dml_core.trials.table import read_trials
+from tasks.study import StudyRequest, load_context
 
 GROUP = "frozen_trunk"
 TRIALS, CORES = 100, 2

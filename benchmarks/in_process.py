@@ -13,9 +13,9 @@ from typing import Any
 
 from benchmarks.projects import ROOT, Project, make_environment
 from dml_core.data.prepared import open_development
-from dml_core.studies.trial_spec import TrialSpec
 from dml_core.training.in_folder import train_in_folder
-from tasks.context import StudyRequest, load_context
+from dml_core.trials.spec import TrialSpec
+from tasks.study import StudyRequest, load_context
 
 Trained = dict[str, dict[str, Any]]
 """Seconds and validation scores by trial."""

@@ -16,12 +16,9 @@ from benchmarks.image_tree import SIDE_PX, write_tree
 from benchmarks.rows import Row, make_row
 from benchmarks.settings import Settings
 from benchmarks.timing import WALL, time_in_turns
-from dml_core.config.augmentation import AugmentationConfig
-from dml_core.config.data import FolderData
-from dml_core.data.boxes import training_boxes
-from dml_core.data.cutting import cut_boxes
-from dml_core.data.inputs import ImageInputs
-from dml_core.data.prefetching import prefetch
+from dml_core.config.data import AugmentationConfig, FolderData
+from dml_core.data.inputs import ImageInputs, cut_boxes, training_boxes
+from dml_core.data.parallel import prefetch
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.prepared import ImageSet, open_development
 from dml_core.data.sources.registry import list_images

@@ -15,7 +15,7 @@ from benchmarks.rows import Row, make_row
 from benchmarks.settings import Settings
 from benchmarks.small_sweeps import compare_small_sweep
 from benchmarks.timing import rounds_within
-from dml_core.studies.trial_table import read_trials
+from dml_core.trials.table import read_trials
 
 GROUP = "pipeline"
 CORES = 2

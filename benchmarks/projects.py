@@ -74,7 +74,7 @@ def make_project(folder: Path, params: Mapping[str, Any]) -> Project:
     for name in ("studies", "data/raw", "home"):
         (folder / name).mkdir(parents=True)
     (folder / "data" / "raw" / "README.md").touch()
-    (folder / "studies" / "tracked.json").write_text('{"studies": []}', encoding="utf-8")
+    (folder / "studies" / "tracked.json").write_text('{"studies": {}}', encoding="utf-8")
     content = unflatten({**load_params(ROOT / "params.yaml"), **params})
     (folder / "params.yaml").write_text(json.dumps(content), encoding="utf-8")
     _git(folder, "init", "--quiet", "--initial-branch", "main")

@@ -9,8 +9,8 @@ from benchmarks.in_process import list_specs, train_specs
 from benchmarks.projects import make_project
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.sources.registry import list_images
-from tasks.adapters.ray_sweep import run_sweep
-from tasks.context import StudyRequest, load_context
+from tasks.study import StudyRequest, load_context
+from tasks.sweep.run import run_sweep
 
 SMALLEST = {
     "data.alias": "glyphs-smallest",

@@ -12,17 +12,16 @@ from unittest import mock
 from benchmarks.projects import ROOT, make_project
 from benchmarks.stub_trials import PLAN_FILE, TIMES_FILE, WORKERS_FOLDER, run_stub_trial
 from dml_core.config.pipeline import RayConfig
-from dml_core.studies.ledger import Ledger
-from dml_core.studies.plain_specs import spec_to_plain
-from dml_core.studies.trial_spec import TrialSpec
-from tasks.adapters import ray_cluster, ray_tune_job
-from tasks.adapters.mlflow_identity import SweepFacts
-from tasks.adapters.mlflow_recorder import SweepRecorder
-from tasks.context import StudyContext, StudyRequest, load_context
-from tasks.sweep_conductor import Conductor, SweepEvents
-from tasks.sweep_progress import ProgressTracker
-from tasks.trial_order import TrialOrder
-from tasks.trial_sources import ListedTrials, SearchThenRepeats
+from dml_core.trials.journal import Ledger
+from dml_core.trials.spec import TrialSpec, spec_to_plain
+from tasks.study import StudyContext, StudyRequest, load_context
+from tasks.sweep import cluster as ray_cluster
+from tasks.sweep import tune as ray_tune_job
+from tasks.sweep.conductor import Conductor, ListedTrials, SearchThenRepeats, SweepEvents
+from tasks.sweep.job import TrialOrder
+from tasks.sweep.progress import ProgressTracker
+from tasks.tracking.identity import SweepFacts
+from tasks.tracking.recorder import SweepRecorder
 
 STUDY = "stubbed"
 

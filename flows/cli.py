@@ -3,7 +3,11 @@
 Heavy libraries are imported inside the commands, so that `dml --help` answers at once.
 """
 
+import importlib
 import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,10 +18,13 @@ from flows.cli_drills import commands as drill_commands
 from flows.cli_options import DEFAULT_PARAMS, ParamsOption, SetOption
 from flows.cli_servers import commands as server_commands
 from flows.cli_studies import commands as study_commands
+from flows.environment import keep_loopback_off_proxies
 from flows.harmless_text import make_harmless
-from flows.interrupts import stopped_by_signals
+from flows.interrupts import MISTAKES, stopped_by_signals
 from tasks.garbage import search_garbage_seldom
 from tasks.redaction import redact_logs
+from tasks.restarting import allow_restarts
+from tasks.sources import choose_tree, hold_sources, imported_tree, is_pinned, pin_sources, use_tree
 
 app = typer.Typer(
     name="dml",
@@ -94,30 +101,52 @@ def losses() -> None:
     run_losses()
 
 
-_MISTAKES = (
-    ValueError,
-    FileNotFoundError,
-    PermissionError,
-    IsADirectoryError,
-    NotADirectoryError,
-)
-"""What a user can mend: told in a line, without a traceback."""
-
 app.add_typer(data_app)
 app.add_typer(study_commands)
 app.add_typer(server_commands)
 app.add_typer(drill_commands)
 
 
+_PINNED = ("baseline", "evaluate", "prepare", "run", "stage", "train")
+"""Commands that compute: they use the sources of their start, whatever happens to the folder."""
+
+
 def main() -> None:
     """Runs the command line; a mistake of the user's ends in a message, not in a traceback."""
+    with _told_mistakes():
+        is_elsewhere = _use_sources(sys.argv[1:])
+    if is_elsewhere:
+        importlib.import_module("flows.cli").main()
+        return
+    # Only now, so that a restarted command uses the sources of its first start.
+    allow_restarts()
     search_garbage_seldom()
+    keep_loopback_off_proxies()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("dml_core").setLevel(logging.INFO)
     redact_logs()
+    with _told_mistakes(), stopped_by_signals():
+        app()
+
+
+def _use_sources(arguments: Sequence[str]) -> bool:
+    """Chooses the sources of a command; returns whether they are others than this process has."""
+    if is_pinned():
+        hold_sources()
+        return False
+    if arguments[:1] and arguments[0] in _PINNED and "--help" not in arguments:
+        pin_sources()
+        return True
+    if (tree := choose_tree()) != imported_tree():
+        use_tree(tree)
+        return True
+    return False
+
+
+@contextmanager
+def _told_mistakes() -> Iterator[None]:
     try:
-        with stopped_by_signals():
-            app()
-    except _MISTAKES as error:
+        yield
+    except MISTAKES as error:
         typer.echo(make_harmless(f"dml: {error}"), err=True)
         raise SystemExit(2) from error

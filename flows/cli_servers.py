@@ -35,7 +35,10 @@ def up(
         float, typer.Option(help="Seconds to wait until the servers answer.", min=1)
     ] = 120.0,
 ) -> None:
-    """Start the Prefect and the MLflow server in the background."""
+    """Start the Prefect and the MLflow server in the background; both ask for a password.
+
+    The password is made at the first start. It is in .dml/password, which only you can read.
+    """
     from flows.commands.up import run_up
 
     run_up(
@@ -57,11 +60,15 @@ def status(json: JsonOption = False) -> None:
 
 
 @commands.command()
-def down() -> None:
-    """End what `dml up` started in this folder, and nothing else."""
+def down(
+    force: Annotated[
+        bool, typer.Option("--force", help="Also while runs of this folder use the servers.")
+    ] = False,
+) -> None:
+    """End what `dml up` started in this folder, and nothing else; refused while runs use it."""
     from flows.commands.down import run_down
 
-    run_down()
+    run_down(force=force)
 
 
 @commands.command()
@@ -88,7 +95,7 @@ def doctor(
 ) -> None:
     """Check all that a run needs, with a remedy for each problem; ends with 1 if one is broken."""
     from flows.commands.doctor import run_doctor
-    from tasks.context import StudyRequest
+    from tasks.study import StudyRequest
 
     run_doctor(
         StudyRequest(study=study, profile=profile, params=str(params), overrides=tuple(set_ or [])),

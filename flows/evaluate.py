@@ -4,11 +4,10 @@ from pathlib import Path
 
 from prefect import flow
 
-from tasks.activation_tracking import track_activations
 from tasks.artifacts import show_scores
-from tasks.context import StudyRequest, load_context
-from tasks.evaluating import evaluate_study
-from tasks.stage_seconds import timed_stage
+from tasks.evaluate import evaluate_study
+from tasks.study import StudyRequest, load_context, timed_stage
+from tasks.versioning.activations import track_activations
 
 
 @flow(name="evaluate")

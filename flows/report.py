@@ -3,9 +3,9 @@
 from prefect import flow
 
 from tasks.artifacts import show_answer
-from tasks.context import StudyRequest
-from tasks.recording import record_evaluation, record_report
-from tasks.reporting import Answer, write_report
+from tasks.record import record_evaluation, record_report
+from tasks.report import Answer, write_report
+from tasks.study import StudyRequest
 
 
 @flow(name="report")

@@ -8,13 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from dml_core.statistics.summary import ArmSummary, summarize
-from dml_core.statistics.table import render_markdown
-from dml_core.studies.answer_metric import answer_metric
-from dml_core.studies.claim_judging import Judgement
-from dml_core.studies.metric_names import is_higher_better
-from dml_core.studies.metric_units import unit_of
-from dml_core.studies.observations import Observations
+from dml_core.analysis.claims import Judgement
+from dml_core.analysis.observations import Observations, answer_metric
+from dml_core.analysis.summary import ArmSummary, render_markdown, summarize
+from dml_core.studies.metrics import is_higher_better, unit_of
 from dml_core.studies.resolved import ResolvedStudy
 
 FILE_NAME = "answer.json"

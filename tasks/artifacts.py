@@ -4,6 +4,7 @@ Each function adds a version to the artifact of its key; running one twice is sa
 """
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,14 @@ from typing import Any
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
 
-from dml_core.studies.answer_metric import answer_metric
-from dml_core.studies.observations import load_observations
+from dml_core.analysis.observations import answer_metric, load_observations
 from tasks.answer import Answer
-from tasks.context import StudyRequest, load_context
+from tasks.study import StudyRequest, load_context
+
+
+class Markdown(str):
+    """A text that is Markdown already, such as a link."""
+
 
 COUNTS = ("spent", "finished", "pruned", "diverged", "collapsed", "failed")
 
@@ -78,7 +83,7 @@ def show_run(
             ", ".join(stages) or "nothing, all was up to date",
             answer.best_arm,
             _link(Path(answer.report)),
-            f"[compare]({answer.compare_url})" if answer.compare_url.startswith("http") else "",
+            _link_comparison(answer),
         ]
         for request, answer, stages in zip(requests, answers, ran, strict=True)
     ]
@@ -89,15 +94,20 @@ def show_run(
 
 
 def render_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Returns a Markdown table; a bar and what would be a tag in a cell is escaped."""
+    """Returns a Markdown table; cells are shown as they stand, except for those of `Markdown`."""
     lines = [columns, ["---"] * len(columns), *rows]
-    cells = [[_escape(str(cell)).replace("|", r"\|") for cell in line] for line in lines]
+    cells = [
+        [cell if isinstance(cell, Markdown) else escape_markdown(str(cell)) for cell in line]
+        for line in lines
+    ]
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
-def _escape(text: str) -> str:
+def escape_markdown(text: str) -> str:
+    """Returns a text that Markdown shows as it stands: no tag, no link, no picture to fetch."""
     # Markdown lets HTML through, and names come from data.
-    return text.replace("&", "&amp;").replace("<", "&lt;")
+    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\`\[\]!|])", r"\\\1", text)
 
 
 def artifact_key(name: str) -> str:
@@ -107,13 +117,19 @@ def artifact_key(name: str) -> str:
 
 def publish(name: str, title: str, text: str) -> None:
     """Adds a version to the artifact of this name on the run's page."""
+    shown = escape_markdown(title)
     create_markdown_artifact(
-        markdown=f"# {_escape(title)}\n\n{text}", key=artifact_key(name), description=title
+        markdown=f"# {shown}\n\n{text}", key=artifact_key(name), description=shown
     )
 
 
-def _link(path: Path) -> str:
-    return f"[{path}]({path.resolve().as_uri()})"
+def _link(path: Path) -> Markdown:
+    return Markdown(f"[{escape_markdown(str(path))}]({path.resolve().as_uri()})")
+
+
+def _link_comparison(answer: Answer) -> Markdown:
+    is_address = answer.compare_url.startswith("http")
+    return Markdown(f"[compare]({answer.compare_url})" if is_address else "")
 
 
 def _show(score: float | None) -> str:

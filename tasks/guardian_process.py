@@ -52,7 +52,11 @@ def find_guarded(name: str, folder: str) -> dict[int, psutil.Process]:
 
 def is_tracker(process: psutil.Process) -> bool:
     """Returns whether a process is one that heeds no signal and must not be waited for."""
-    return any(TRACKER in part for part in process.cmdline())
+    try:
+        return any(TRACKER in part for part in process.cmdline())
+    except psutil.Error:
+        # An ended child that was not collected yet must not hide its parent.
+        return False
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -1,17 +1,20 @@
-"""Errors that are the machine's and not a trial's: a full disk, no more memory.
+"""Errors that are the machine's and not a trial's: a full disk, no memory, other code.
 
 Another try, or the same command later, gets past them, so they are no result of a trial.
 """
 
 import errno
+import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar, Self
+
+from dml_core.trials.key import hash_training_code, read_libraries, say_other_libraries
 
 NO_ROOM_BYTES = 64 * 2**10
 """With less than this a disk counts as full: not even a checkpoint of the smallest model fits."""
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_MEMORY = (
     "DefaultCPUAllocator",
     "can't start new thread",
@@ -21,47 +24,148 @@ _NO_MEMORY = (
 """How torch, Python, the system and C++ say that there is no more memory."""
 
 
-class DiskFull(ValueError):
-    """The disk with the results has no room; the message says which, and how to go on."""
+class MachineFault(ValueError):
+    """The machine stops a run; the message says what is wrong, and how to resume."""
+
+    problem: ClassVar[str]
+    remedy: ClassVar[str]
+
+    @classmethod
+    def at(cls, folder: Path) -> Self:
+        """Returns the fault with its message, which names the folder that was written to."""
+        return cls(
+            f"{cls.problem.format(folder=folder)}, so the run was stopped; all finished trials and "
+            f"epochs are kept. {cls.remedy}, and the same command resumes."
+        )
+
+
+class DiskFull(MachineFault):
+    """The disk with the results has no room."""
+
+    problem = "the disk that holds {folder} is full"
+    remedy = "Make room there"
+
+
+class QuotaUsedUp(MachineFault):
+    """The disk with the results has room, but not for this user."""
+
+    problem = "this user's quota on the disk that holds {folder} is used up"
+    remedy = "Remove files or have it raised (`quota -s` shows it)"
+
+
+class DiskReadOnly(MachineFault):
+    """The disk with the results is mounted read-only."""
+
+    problem = "the disk that holds {folder} is mounted read-only"
+    remedy = "Mount it writable, or choose another sweep.results_root"
+
+
+class FolderClosed(MachineFault):
+    """This user may not write to the results."""
+
+    problem = "this user may not write to {folder}"
+    remedy = "Correct its owner or its mode"
+
+
+class TooManyFiles(MachineFault):
+    """The process, or the machine, has as many open files as it may have."""
+
+    problem = "no more files could be opened at {folder}"
+    remedy = "Raise the limit, as with `ulimit -n 65536`"
+
+
+_BY_ERROR: dict[int, type[MachineFault]] = {
+    errno.ENOSPC: DiskFull,
+    errno.EDQUOT: QuotaUsedUp,
+    errno.EROFS: DiskReadOnly,
+    errno.EMFILE: TooManyFiles,
+    errno.ENFILE: TooManyFiles,
+}
+_BY_NAME = (DiskFull, QuotaUsedUp, DiskReadOnly, FolderClosed, TooManyFiles)
 
 
 class OutOfMemory(RuntimeError):
     """A process got no more memory; whoever started it may try again in another one."""
 
 
+class OtherCode(MachineFault):
+    """A worker has other code or libraries than its sweep; the message says which."""
+
+
+def check_code(code: str, libraries: Mapping[str, str]) -> None:
+    """Raises OtherCode where this process is not what a sweep was started with.
+
+    Args:
+        code: hash of the sweep's training code; empty for any.
+        libraries: versions that the sweep has, by library.
+    """
+    if code and (found := hash_training_code()) != code:
+        raise OtherCode(
+            f"a worker on {platform.node()} imported other training code ({found}) than the sweep "
+            f"was started with ({code}), so the sweep was stopped; the worker recorded nothing and "
+            "all finished epochs are kept. Undo what changed the code there, or end older "
+            "processes of it, and give the same command again."
+        )
+    there = {name: read_libraries().get(name, "none") for name in libraries}
+    if there != dict(libraries):
+        wanted, found = say_other_libraries(libraries, there)
+        raise OtherCode(
+            f"a worker on {platform.node()} has {found} where the sweep was started with {wanted}, "
+            "so the sweep was stopped; the worker recorded nothing and all finished epochs are "
+            "kept. Install requirements.lock on every node, and give the same command again."
+        )
+
+
 @contextmanager
-def told_when_full(folder: Path) -> Iterator[None]:
-    """Turns an error in the block into a clear one where the disk of a folder is full.
+def clear_machine_faults(folder: Path) -> Iterator[None]:
+    """Turns an error in the block into a clear one where the machine is at fault.
+
+    Args:
+        folder: what the block writes to.
 
     Raises:
-        DiskFull: in the place of whatever was raised because of that.
+        MachineFault: in the place of whatever was raised because of it.
     """
     try:
         yield
     except Exception as error:
-        if isinstance(error, DiskFull) or not is_disk_full(error, folder):
+        if isinstance(error, MachineFault) or (fault := find_fault(error, folder)) is None:
             raise
-        raise DiskFull(say_full(folder)) from error
+        raise fault.at(folder) from error
 
 
 def raise_machine_fault(error: Exception, folder: Path) -> None:
     """Raises what is wrong with the machine where that has caused an error.
 
     Raises:
-        DiskFull: where the disk of the folder has no room.
+        MachineFault: where the folder takes no more files.
         OutOfMemory: where there is no more memory for this process.
+        OtherCode: where another worker of the trial has found that.
     """
-    if is_disk_full(error, folder):
-        raise DiskFull(say_full(folder)) from error
+    if isinstance(error, MachineFault):
+        raise error
+    if (fault := find_fault(error, folder)) is not None:
+        raise fault.at(folder) from error
     if is_out_of_memory(error):
         raise OutOfMemory(f"no more memory for this process: {_first_line(error)}") from error
 
 
-def is_disk_full(error: BaseException, folder: Path) -> bool:
-    """Returns whether a full disk has led to an error, which may have been wrapped by others."""
-    if any(isinstance(e, OSError) and e.errno in _FULL for e in _causes(error)):
-        return True
-    return _has_no_room(folder)
+def find_fault(error: BaseException, folder: Path) -> type[MachineFault] | None:
+    """Returns what of the machine has led to an error, which others may have wrapped."""
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno in _BY_ERROR:
+            return _BY_ERROR[cause.errno]
+        if isinstance(cause, PermissionError) and _is_within(cause.filename, folder):
+            return FolderClosed
+    return DiskFull if _has_no_room(folder) else None
+
+
+def recall_fault(text: str, folder: Path) -> MachineFault | None:
+    """Returns the fault that a text names: what is left of an exception of another process."""
+    if OtherCode.__name__ in text:
+        return OtherCode(text.rpartition(f"{OtherCode.__name__}: ")[2].strip())
+    kinds = (kind for kind in _BY_NAME if kind.__name__ in text)
+    return next((kind.at(folder) for kind in kinds), None)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -77,15 +181,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def check_room(folder: Path) -> None:
     """Raises DiskFull where the disk of a folder has no room."""
     if _has_no_room(folder):
-        raise DiskFull(say_full(folder))
-
-
-def say_full(folder: Path) -> str:
-    """Returns what to tell of a full disk."""
-    return (
-        f"the disk that holds {folder} is full, so the sweep was stopped; all finished trials and "
-        "epochs are kept. Make room there, and the same command goes on where it stopped."
-    )
+        raise DiskFull.at(folder)
 
 
 def _has_no_room(folder: Path) -> bool:
@@ -93,6 +189,10 @@ def _has_no_room(folder: Path) -> bool:
         return shutil.disk_usage(folder).free < NO_ROOM_BYTES
     except OSError:
         return False
+
+
+def _is_within(path: object, folder: Path) -> bool:
+    return isinstance(path, str) and Path(path).absolute().is_relative_to(folder.absolute())
 
 
 def _speaks_of_memory(text: str) -> bool:

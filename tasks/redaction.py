@@ -56,6 +56,10 @@ def redact_logs() -> None:
 def _list_secrets(environment: Mapping[str, str]) -> list[str]:
     found = {value for name, value in environment.items() if _is_secret(name)}
     found |= {password for value in environment.values() for password in _passwords_of(value)}
+    # Prefect takes user and password in one text.
+    found |= {
+        value.partition(":")[2] for name, value in environment.items() if "AUTH_STRING" in name
+    }
     # The longest first, since one may be a part of another.
     return sorted((s for s in found if len(s) >= _SHORTEST), key=lambda s: (-len(s), s))
 
@@ -68,8 +72,9 @@ def _is_secret(name: str) -> bool:
 def _passwords_of(value: str) -> Iterable[str]:
     if "://" not in value or "@" not in value:
         return
-    try:
+    # A password may hold a slash or a bracket that should have been encoded.
+    rest = value.partition("://")[2]
+    yield rest.rpartition("@")[0].partition(":")[2]
+    with contextlib.suppress(ValueError):
         password = urlsplit(value).password or ""
-    except ValueError:
-        return
-    yield from (password, unquote(password))
+        yield from (password, unquote(password))

@@ -1,19 +1,18 @@
-"""One log for each run of a study: lines of JSON, which a program reads as easily as a person.
-
-Every line has a time, a level, an event and the study; where it is about one, also the trial, its
-arm, the node it runs on and the epoch. Secrets never get there: see tasks/redaction.py.
-"""
+"""One log for each run of a study, in lines of JSON, and what becomes of its trials."""
 
 import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dml_core.trials.spec import TrialRecord, TrialSpec
+from tasks.owner_only import make_owner_only_folder
 from tasks.redaction import redact
 
 FOLDER_NAME = "logs"
@@ -31,8 +30,8 @@ class RunLog:
     def __init__(self, path: Path, *, study: str) -> None:
         self.path = path
         self._study = study
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        make_owner_only_folder(path.parent)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, event: str, *, level: str = "info", **fields: Any) -> None:
         """Adds a line; fields that are None or empty are left out."""
@@ -86,7 +85,10 @@ def logged_run(working_folder: Path, *, study: str) -> Iterator[RunLog]:
     try:
         yield log
     except BaseException as error:
-        log.write("run failed", level="error", error=type(error).__name__, message=str(error))
+        log.write(
+            "run failed", level="error", error=type(error).__name__, message=str(error),
+            trace=traceback.format_exc(),
+        )  # fmt: skip
         raise
     finally:
         for name in _LOGGERS:
@@ -115,3 +117,57 @@ def read_log(path: Path) -> Iterator[Mapping[str, Any]]:
 def _remove_old(folder: Path) -> None:
     for path in sorted(folder.glob("*.jsonl"))[:-KEPT_RUNS]:
         path.unlink(missing_ok=True)
+
+
+NODE = "node"
+"""Key of an epoch's report: where it was trained. One that is read from a file has none."""
+
+
+class TrialLog:
+    """Listens to a sweep. What an earlier process did is told to it again, and is not news."""
+
+    def __init__(self, log: RunLog) -> None:
+        self._log = log
+        self._nodes: dict[str, str] = {}
+
+    def on_epoch(self, spec: TrialSpec, epoch: Mapping[str, Any]) -> None:
+        """An epoch was trained, or told again."""
+        node = str(epoch.get(NODE, ""))
+        if not node:
+            return
+        if spec.trial_id not in self._nodes:
+            self._log.write("trial runs", **_describe(spec), node=node)
+        elif self._nodes[spec.trial_id] != node:
+            self._log.write("trial moved", level="warning", **_describe(spec), node=node)
+        self._nodes[spec.trial_id] = node
+        numbers = {"loss": epoch.get("train_loss"), **epoch.get("validation", {})}
+        self._log.write(
+            "epoch", **_describe(spec), node=node, epoch=epoch.get("epoch"), numbers=numbers
+        )
+
+    def on_trial_end(self, record: TrialRecord) -> None:
+        """A trial ended, now or in an earlier process."""
+        trial_id = record.spec.trial_id
+        self._log.write(
+            "trial ended" if trial_id in self._nodes else "trial kept",
+            level="error" if record.status == "failed" else "info",
+            **_describe(record.spec),
+            node=self._nodes.get(trial_id),
+            status=record.status,
+            score=record.score,
+            message=record.reason,
+        )
+
+
+def in_turn(*listeners: Callable[..., None]) -> Callable[..., None]:
+    """Returns a listener that tells several, one after the other."""
+
+    def tell(*told: Any) -> None:
+        for listener in listeners:
+            listener(*told)
+
+    return tell
+
+
+def _describe(spec: TrialSpec) -> dict[str, Any]:
+    return {"trial": spec.trial_id, "arm": spec.arm, "seed": spec.config.seed}

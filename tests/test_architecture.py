@@ -1,7 +1,8 @@
-"""Imports go one way: flows -> tasks -> dml_core."""
+"""Imports go one way: flows -> tasks -> dml_core, and no two packages import each other."""
 
 import ast
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,21 @@ FORBIDDEN = {
     "dml_core": {"prefect", "ray", "mlflow", "dvc", "tasks", "flows"},
     "tasks": {"flows"},
 }
+LAYERS = ("dml_core", "tasks", "flows")
 
 
 def imported_roots(path):
+    for name in imported_names(path):
+        yield name.split(".")[0]
+
+
+def imported_names(path: Path) -> Iterator[str]:
+    """Yields the modules that a file imports, early or late; of `from a import b` it is a.b."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield node.module.split(".")[0]
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 @pytest.mark.parametrize("layer", FORBIDDEN)
@@ -35,15 +43,55 @@ def test_the_check_sees_a_forbidden_import(tmp_path):
     assert set(imported_roots(path)) == {"ray", "mlflow"}
 
 
-def test_files_stay_readable_in_one_sitting():
-    layers = ("dml_core", "tasks", "flows")
-    long_files = {
-        str(path): count
-        for layer in layers
-        for path in (ROOT / layer).rglob("*.py")
-        if (count := len(path.read_text(encoding="utf-8").splitlines())) > 250
-    }
-    assert long_files == {}
+def package_imports(root: Path) -> dict[str, set[str]]:
+    """Returns for each sub-package (or module at a layer's top) which others it imports."""
+    found: dict[str, set[str]] = {}
+    for layer in LAYERS:
+        for path in (root / layer).rglob("*.py"):
+            here = unit_of(".".join(path.relative_to(root).with_suffix("").parts))
+            others = {unit_of(name) for name in imported_names(path)}
+            found.setdefault(here, set()).update(others - {here, ""})
+    return found
+
+
+def unit_of(name: str) -> str:
+    """Returns the sub-package that a module belongs to; empty for other people's modules."""
+    layer, _, rest = name.partition(".")
+    if layer not in LAYERS or not rest:
+        return ""
+    return f"{layer}.{rest.split('.')[0].removesuffix('__init__')}".rstrip(".")
+
+
+def find_cycle(imports: dict[str, set[str]]) -> list[str]:
+    """Returns packages that import each other in a ring; an empty list where there is none."""
+    done: set[str] = set()
+
+    def visit(name: str, way: list[str]) -> list[str]:
+        if name in way:
+            return [*way[way.index(name) :], name]
+        if name in done:
+            return []
+        for other in sorted(imports.get(name, ())):
+            if ring := visit(other, [*way, name]):
+                return ring
+        done.add(name)
+        return []
+
+    return next((ring for name in sorted(imports) if (ring := visit(name, []))), [])
+
+
+def test_packages_do_not_import_each_other_in_a_ring():
+    imports = package_imports(ROOT)
+    assert "dml_core.evaluation" in imports["dml_core.training"]
+    assert find_cycle(imports) == []
+
+
+def test_the_check_sees_a_ring(tmp_path):
+    for layer, text in (("a", "from dml_core.b import x\n"), ("b", "from dml_core.a import y\n")):
+        folder = tmp_path / "dml_core" / layer
+        folder.mkdir(parents=True)
+        (folder / "module.py").write_text(text)
+    assert find_cycle(package_imports(tmp_path)) == ["dml_core.a", "dml_core.b", "dml_core.a"]
 
 
 def test_the_declared_python_is_the_one_that_runs():

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks.adapters.dvc_repo import commit_stage, list_stages, stale_stages
-from tasks.stages import TRACKED_FILE, list_tracked
+from tasks.versioning.repo import commit_stage, list_stages, stale_stages
+from tasks.versioning.stages import TRACKED_FILE, list_tracked
 from tests.references.dvc_projects import (
     calls,
     commit_git,
+    list_definitions,
     make_project,
     run,
     run_dvc,
@@ -21,6 +22,7 @@ from tests.references.dvc_projects import (
 
 ROOT = Path(__file__).parents[1]
 DEFINITION = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
+STAGES = list_definitions()
 ALL = ["prepare", *(f"{s}@{x}" for s in ("sweep", "evaluate", "report") for x in "ab")]
 
 
@@ -53,56 +55,50 @@ def test_a_fresh_clone_tracks_the_default_study():
 
 
 def test_every_code_dependency_exists():
-    names = {name for stage in DEFINITION["stages"].values() for name in stage["deps"]}
+    names = {name for stage in STAGES.values() for name in stage["deps"]}
     assert [name for name in names if "$" not in name and not (ROOT / name).exists()] == []
 
 
-# What finds damaged files and puts good copies of the same bytes in their place.
-RESTORING = {f"tasks/{name}.py" for name in ("data_damage", "data_restoring", "folder_restoring")}
-RESTORING |= {f"tasks/adapters/dvc_{name}.py" for name in ("copies", "remote", "session")}
+# What runs around a stage: locks, logs, retries, the restoring of damaged files.
+AROUND = {
+    "dml_core/process_memory.py",
+    "tasks/guardian.py",
+    "tasks/machine_faults.py",
+    "tasks/owner_only.py",
+    "tasks/redaction.py",
+    "tasks/restarting.py",
+    "tasks/retrying.py",
+    "tasks/run_log.py",
+    "tasks/sources.py",
+    "tasks/study.py",
+    "tasks/versioning",
+}
 # For each stage the module that does its work, and what that imports without its numbers
-# depending on it: reading of parameters, messages, the way to a cluster or to the data.
+# depending on it.
 ENTRIES = {
-    "prepare": (
-        "tasks.datasets",
-        {"dml_core/config", "tasks/datasets.py", "tasks/retrying.py"} | RESTORING,
-    ),
-    "sweep": (
-        "tasks.adapters.ray_sweep",
-        {"tasks/adapters/dvc_fetch.py", "tasks/final_checkpoint.py"}
-        | RESTORING
-        | {f"tasks/{name}.py" for name in ("node_data", "sweep_lock", "sweep_progress", "watchdog")}
-        | {f"tasks/adapters/ray_{name}.py" for name in ("cluster", "security")}
-        | {f"tasks/{name}.py" for name in ("guardian", "redaction", "run_log", "trial_log")}
-        | {"dml_core/process_memory.py", "tasks/machine_faults.py", "tasks/worker_messages.py"},
-    ),
-    "evaluate": (
-        "tasks.evaluating",
-        {"dml_core/config", "tasks/context.py", "tasks/retrying.py", "tasks/winner_restoring.py"}
-        | {"dml_core/process_memory.py"}
-        | RESTORING,
-    ),
+    "prepare": ("tasks.prepare", {"dml_core/config", "tasks/prepare.py"}),
+    "sweep": ("tasks.sweep.run", set()),
+    "evaluate": ("tasks.evaluate", {"dml_core/config"}),
     # What the report imports of these comes with the reading of scores.json.
     "report": (
-        "tasks.reporting",
-        {f"dml_core/{name}" for name in ("config", "data", "evaluation", "losses", "models")}
-        | {"dml_core/samplers"}
-        | {"dml_core/seeding.py", "dml_core/training", "tasks/context.py", "tasks/retrying.py"}
-        | {"dml_core/process_memory.py", "tasks/stage_seconds.py"},
+        "tasks.report",
+        {f"dml_core/{name}" for name in ("config", "data", "evaluation", "losses", "measures")}
+        | {f"dml_core/{name}" for name in ("models", "samplers", "training", "trials")}
+        | {"dml_core/seeding.py"},
     ),
 }
 
 
-@pytest.mark.parametrize("stage", DEFINITION["stages"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_depends_on_all_code_that_its_numbers_come_from(stage):
     entry, without_effect = ENTRIES[stage]
-    listed = [name for name in DEFINITION["stages"][stage]["deps"] if "$" not in name]
+    listed = [name for name in STAGES[stage]["deps"] if "$" not in name]
     used = {path.relative_to(ROOT) for path in imported_files(entry)}
     missing = [
         str(path)
         for path in sorted(used)
         if path.name != "__init__.py"
-        and not any(path.is_relative_to(name) for name in [*listed, *without_effect])
+        and not any(path.is_relative_to(name) for name in [*listed, *without_effect, *AROUND])
     ]
     assert missing == []
 
@@ -127,7 +123,7 @@ def imported_files(module):
 def test_only_evaluate_depends_on_the_test_images():
     readers = [
         name
-        for name, stage in DEFINITION["stages"].items()
+        for name, stage in STAGES.items()
         if any(d.endswith(("/test", "${data.alias}")) for d in stage["deps"])
     ]
     assert readers == ["evaluate"]
@@ -178,7 +174,7 @@ def test_a_changed_loss_makes_sweeps_stale_and_not_the_data(project):
 
 
 def test_a_changed_statistic_makes_only_reports_stale(project):
-    append(next((project / "dml_core" / "statistics").glob("*.py")), "# another interval\n")
+    append(next((project / "dml_core" / "analysis").glob("*.py")), "# another interval\n")
     assert stale_stages(project) == ["report@a", "report@b"]
 
 
@@ -213,6 +209,23 @@ def test_byte_code_changes_nothing(project):
 def test_new_raw_data_make_the_data_stale(project):
     (project / "data" / "raw" / "birds.tar").write_text("pictures")
     assert stale_stages(project) == ["prepare"]
+
+
+@pytest.mark.parametrize("place", ["project/pictures", "elsewhere"])
+def test_changed_images_of_any_raw_folder_make_the_data_stale(project, tmp_path, place):
+    image = tmp_path / place / "wren" / "1.png"
+    image.parent.mkdir(parents=True)
+    image.write_text("picture")
+    raw = "pictures" if place.startswith("project") else str(tmp_path / place)
+    params = project / "params.yaml"
+    text = params.read_text()
+    assert text.count("raw: data/raw ") == 1
+    params.write_text(text.replace("raw: data/raw ", f"raw: {raw} "))
+    assert stale_stages(project, ["prepare"]) == ["prepare"]
+    commit_stage(project, "prepare")
+    assert stale_stages(project, ["prepare"]) == []
+    image.write_text("another picture")
+    assert stale_stages(project, ["prepare"]) == ["prepare"]
 
 
 def test_a_single_target_runs_alone(project):

@@ -23,10 +23,11 @@ def read_drills(path: Path) -> list[Line]:
 
 
 def render_table(drills: Sequence[Line]) -> str:
-    """Returns for each fault how many drills it had, and how many of them passed."""
+    """Returns for each fault that had drills how many, and how many of them passed."""
     rows = ["| fault | drills | passed |", "|---|---:|---:|"]
     for fault in FAULTS:
-        rows.append(_row(fault.name, [line for line in drills if line["fault"] == fault.name]))
+        if lines := [line for line in drills if line["fault"] == fault.name]:
+            rows.append(_row(fault.name, lines))
     return "\n".join([*rows, _row("all", drills)]) + "\n"
 
 

@@ -9,9 +9,8 @@ from dvc.repo import Repo
 from dml_core.config.loading import load_params, load_trial_config, unflatten
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.sources.registry import list_images
-from tasks.adapters.dvc_remote import push_data
-from tasks.adapters.dvc_session import quiet
-from tasks.adapters.dvc_track import track
+from tasks.versioning.remote import push_data
+from tasks.versioning.session import quiet, track
 
 PARAMS = Path(__file__).parents[1] / "params.yaml"
 TINY = {

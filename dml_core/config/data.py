@@ -1,11 +1,11 @@
-"""Which images there are, how they are packed, and which classes are for what."""
+"""Which images there are, how they are packed and augmented, and which classes are for what."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from dml_core.config.section import ChosenSection
+from dml_core.config.section import ChosenSection, Section
 
 ALIAS_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 DATASET_NAMES = frozenset(
@@ -15,6 +15,9 @@ DATASET_NAMES = frozenset(
 
 class DataBase(ChosenSection):
     """What every dataset has."""
+
+    is_published: ClassVar[bool] = False
+    """Whether its images and split are those of a publication, which scores are compared with."""
 
     prepared_root: str = "data/prepared"
     """Folder that holds one folder for each prepared dataset."""
@@ -40,6 +43,10 @@ class DataBase(ChosenSection):
     """refuse writes an unreadable image to refused.csv and goes on; fail stops at once."""
     max_refused_fraction: float = Field(default=0.01, ge=0, le=1)
     """Preparing stops when a larger share of the images was refused."""
+    on_leak: Literal["fail", "drop", "allow"] | None = None
+    """Images that two of train, validation and test have: fail refuses them, drop takes them out
+    of the training side, allow keeps and counts them. Null: allow for published datasets, whose
+    scores compare on all images only, and fail for all others."""
     continuous_labels: tuple[str, ...] = ()
     """Columns of the manifest that are the continuous label; needed by log_ratio."""
     standardize_labels: bool = True
@@ -51,6 +58,11 @@ class DataBase(ChosenSection):
     def folder_name(self) -> str:
         """Name of the dataset's folder below prepared_root."""
         return str(getattr(self, "alias"))  # noqa: B009
+
+    @property
+    def leak_rule(self) -> Literal["fail", "drop", "allow"]:
+        """What happens to images that two splits have: on_leak, or what null stands for."""
+        return self.on_leak or ("allow" if self.is_published else "fail")
 
     @property
     def prepared_path(self) -> Path:
@@ -76,6 +88,8 @@ class GlyphsData(DataBase):
     """The dataset."""
     alias: str = Field(default="glyphs", pattern=ALIAS_PATTERN)
     """Name of the dataset's folder below prepared_root, and in reports."""
+    raw: str = "data/raw"
+    """Drawings are made of no files. The key is there because dvc.yaml refers to it."""
     image_size_px: int = Field(default=28, ge=16, le=128)
     """Side of a drawing in pixels."""
     resize: Literal["shorter", "square"] = "square"
@@ -115,7 +129,13 @@ class DownloadedData(DataBase):
     """Above 0: keep only the first so many images of each class, by path, for quick looks."""
 
 
-class Cub200Data(DownloadedData):
+class PublishedData(DownloadedData):
+    """A dataset that is the same for everyone, with its images and classes fixed."""
+
+    is_published: ClassVar[bool] = True
+
+
+class Cub200Data(PublishedData):
     """CUB-200-2011: 100 training and 100 test classes of birds."""
 
     name: Literal["cub200"] = "cub200"
@@ -124,7 +144,7 @@ class Cub200Data(DownloadedData):
     """Name of the dataset's folder below prepared_root, and in reports."""
 
 
-class Cars196Data(DownloadedData):
+class Cars196Data(PublishedData):
     """Cars-196: 98 training and 98 test classes."""
 
     name: Literal["cars196"] = "cars196"
@@ -133,7 +153,7 @@ class Cars196Data(DownloadedData):
     """Name of the dataset's folder below prepared_root, and in reports."""
 
 
-class SopData(DownloadedData):
+class SopData(PublishedData):
     """Stanford Online Products: 11,318 training and 11,316 test classes."""
 
     name: Literal["sop"] = "sop"
@@ -142,7 +162,7 @@ class SopData(DownloadedData):
     """Name of the dataset's folder below prepared_root, and in reports."""
 
 
-class InshopData(DownloadedData):
+class InshopData(PublishedData):
     """DeepFashion In-Shop: 3,997 training and 3,985 test classes, with query and gallery."""
 
     name: Literal["inshop"] = "inshop"
@@ -151,7 +171,7 @@ class InshopData(DownloadedData):
     """Name of the dataset's folder below prepared_root, and in reports."""
 
 
-class OmniglotData(DownloadedData):
+class OmniglotData(PublishedData):
     """Omniglot: 964 background characters for training, 659 evaluation characters for the test."""
 
     name: Literal["omniglot"] = "omniglot"
@@ -164,7 +184,7 @@ class OmniglotData(DownloadedData):
     """Drawings have one channel."""
 
 
-class FashionMnistData(DownloadedData):
+class FashionMnistData(PublishedData):
     """Fashion-MNIST from its four idx files: 10 classes of clothes."""
 
     name: Literal["fashion_mnist"] = "fashion_mnist"
@@ -207,3 +227,28 @@ DataConfig = Annotated[
     | FolderData,
     Field(discriminator="name"),
 ]
+
+
+class AugmentationConfig(Section):
+    """A box is chosen in each image, cut out and resized to the input size; then flips."""
+
+    input_size_px: int = Field(default=0, ge=0, le=4096)
+    """Side of the square network input, in pixels; 0 takes data.image_size_px."""
+    crop: Literal["center", "random_resized", "random", "jitter", "shift"] = "shift"
+    """The training box: center (as in evaluation), random_resized (random area and aspect),
+    random (input-sized box anywhere), jitter (central box of jittered size and place),
+    shift (input-sized box moved by up to shift_px, black outside)."""
+    min_area: float = Field(default=0.08, gt=0, le=1)
+    """random_resized: smallest share of the image's area that a box may have."""
+    max_aspect: float = Field(default=4 / 3, ge=1, le=4)
+    """random_resized: the box's aspect lies between 1/max_aspect and max_aspect."""
+    plain_probability: float = Field(default=0.0, ge=0, le=1)
+    """random: chance that the whole image is taken and squeezed to the input size instead."""
+    size_jitter_px: int = Field(default=12, ge=0)
+    """jitter: each side of the box grows or shrinks by up to this, in packed pixels."""
+    shift_px: int = Field(default=2, ge=0)
+    """jitter and shift: the box moves by up to this along both axes, in packed pixels."""
+    flip: Literal["none", "image", "batch"] = "none"
+    """Mirror left and right with chance one half: never, each image, or the batch as one."""
+    evaluation_crop: Literal["center", "whole"] = "center"
+    """The box in evaluation: input-sized at the centre, or the whole image squeezed."""

@@ -12,15 +12,14 @@ from dml_core.config.pipeline import PipelineConfig
 from dml_core.config.problems import ConfigError, describe
 from dml_core.config.section import ChosenSection
 from dml_core.config.trial import TrialConfig
-from dml_core.config.yaml_limits import MAX_DEPTH
-from dml_core.config.yaml_reading import parse_yaml, read_yaml_mapping
+from dml_core.config.yaml_files import MAX_DEPTH, parse_yaml, read_yaml_mapping
 
 Layer = Mapping[str, Any]
 
 
-def load_params(path: Path) -> dict[str, Any]:
+def load_params(path: Path, *, text: str | None = None) -> dict[str, Any]:
     """Returns the content of params.yaml as a flat mapping of dotted keys."""
-    return flatten(read_yaml_mapping(path))
+    return flatten(read_yaml_mapping(path, text=text))
 
 
 def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
@@ -52,13 +51,20 @@ class ProjectConfig:
     """The trial's keys of `--set` alone, dotted: the layer above a study's."""
 
 
-def load_project_config(path: Path, assignments: Sequence[str] = ()) -> ProjectConfig:
+def load_project_config(
+    path: Path, assignments: Sequence[str] = (), *, text: str | None = None
+) -> ProjectConfig:
     """Returns everything in a params.yaml with `--set` arguments on top.
+
+    Args:
+        path: the file, which messages name.
+        assignments: `key=value` on top of it.
+        text: its content where it was read before; None reads the file.
 
     Raises:
         ConfigError: with every problem of both parts at once.
     """
-    params, overrides = load_params(path), parse_overrides(assignments)
+    params, overrides = load_params(path, text=text), parse_overrides(assignments)
     source = f"{path} with --set" if overrides else str(path)
     trial_params, pipeline_params = _divide(params)
     trial_overrides, pipeline_overrides = _divide(overrides)

@@ -4,8 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from dml_core.config.augmentation import AugmentationConfig
-from dml_core.config.data import DataConfig, GlyphsData
+from dml_core.config.data import AugmentationConfig, DataConfig, GlyphsData
 from dml_core.config.evaluation import EvaluationConfig
 from dml_core.config.losses import CONTINUOUS_LOSSES, LossConfig, ProxyAnchorConfig
 from dml_core.config.model import ModelConfig, TrunkConfig
@@ -17,8 +16,7 @@ from dml_core.config.optimizer import (
 )
 from dml_core.config.sampler import ClassBalancedSamplerConfig, SamplerConfig
 from dml_core.config.section import Section
-from dml_core.config.team import TeamConfig
-from dml_core.config.training import TrainingConfig
+from dml_core.config.training import TeamConfig, TrainingConfig
 
 DEFAULT_SAMPLER = ClassBalancedSamplerConfig(class_ratio=0.2)
 

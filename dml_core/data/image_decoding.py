@@ -1,9 +1,14 @@
-"""Decodes the bytes of an image file into 8-bit gray or RGB pixels."""
+"""Turns an image (file bytes, Pillow image or pixels) into 8-bit pixels of a dataset's size.
+
+Registered models carry a copy of this file, so that they prepare images as the dataset was
+prepared. It therefore imports nothing of this project.
+"""
 
 # H = height, W = width, C = channels (1 or 3)
 
 import io
 import warnings
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -38,6 +43,71 @@ class BadImage(ValueError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+@dataclass(frozen=True)
+class PackingChoices:
+    """The configuration's values that decide the packed pixels."""
+
+    image_size_px: int
+    resize: Literal["shorter", "square"]
+    color: Color
+
+    @property
+    def channels(self) -> int:
+        """Channels of each packed image."""
+        return 3 if self.color == "rgb" else 1
+
+
+def pack_content(content: bytes, choices: PackingChoices) -> np.ndarray:
+    """Returns (H, W, C) uint8 of an image file's bytes: decoded, upright, in colour and size.
+
+    Raises:
+        BadImage: where the bytes cannot be used as an image.
+    """
+    # Twice the wanted side leaves the resampling filter enough to work with.
+    enough_px = 2 * choices.image_size_px
+    return resize_image(decode_image(content, color=choices.color, enough_px=enough_px), choices)
+
+
+def pack_pixels(pixels: np.ndarray, choices: PackingChoices) -> np.ndarray:
+    """Returns (H, W, C) uint8 of gray (H, W) or RGB (H, W, 3) pixels, in colour and size."""
+    assert pixels.dtype == np.uint8, f"pixels must be uint8, not {pixels.dtype}"
+    assert pixels.ndim == 2 or pixels.shape[2:] == (3,), f"pixels have the shape {pixels.shape}"
+    check_size(pixels.shape[1], pixels.shape[0])
+    # L and RGB convert to each other as they do for files, so both kinds of source agree.
+    return resize_image(_to_array(Image.fromarray(pixels), choices.color), choices)
+
+
+def pack_opened(image: Image.Image, choices: PackingChoices) -> np.ndarray:
+    """Returns (H, W, C) uint8 of a decoded Pillow image, which is left unchanged."""
+    check_size(*image.size)
+    upright = ImageOps.exif_transpose(image)
+    return resize_image(_to_array(upright, choices.color), choices)
+
+
+def resize_image(pixels: np.ndarray, choices: PackingChoices) -> np.ndarray:
+    """Returns (H, W, C) of the chosen size; an image that has it already is returned as it is."""
+    height, width = pixels.shape[:2]
+    size = target_size(height, width, choices)
+    if size == (height, width):
+        return pixels
+    image = Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])
+    resized = image.resize((size[1], size[0]), Image.Resampling.BICUBIC, reducing_gap=3.0)
+    return np.asarray(resized).reshape(*size, pixels.shape[2])
+
+
+def target_size(height: int, width: int, choices: PackingChoices) -> tuple[int, int]:
+    """Returns the packed height and width of an image.
+
+    Example:
+        300 x 200 with shorter and 100 px gives 150 x 100, with square 100 x 100.
+    """
+    side = choices.image_size_px
+    if choices.resize == "square":
+        return side, side
+    shorter = min(height, width)
+    return max(side, round(height * side / shorter)), max(side, round(width * side / shorter))
 
 
 def decode_image(content: bytes, *, color: Color, enough_px: int | None = None) -> np.ndarray:

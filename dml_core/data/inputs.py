@@ -1,17 +1,190 @@
-"""Makes the network's inputs from images: augmented for training, plain for evaluation."""
+"""Makes the network's inputs from packed images: augmented for training, plain for evaluation."""
+
+# B = batch; a box is (top, left, height, width) in packed pixels and may leave the image.
+# B = batch, C = channels, S = input size
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dml_core.config.augmentation import AugmentationConfig
-from dml_core.data.boxes import evaluation_boxes, training_boxes
-from dml_core.data.cutting import cut_boxes, flip_images
-from dml_core.data.prefetching import prefetch
+from dml_core.config.data import AugmentationConfig
+from dml_core.data.parallel import prefetch
 from dml_core.data.prepared import ImageSet
+
+# Tries before a random box of the wished area and aspect is given up for the central one.
+_ATTEMPTS = 10
+
+
+def evaluation_boxes(sizes: np.ndarray, *, size_px: int, config: AugmentationConfig) -> np.ndarray:
+    """Returns the (B, 4) boxes of evaluation for images of (B, 2) heights and widths."""
+    if config.evaluation_crop == "whole":
+        return _whole_boxes(sizes)
+    return _central_boxes(sizes, sides=_input_sides(sizes, size_px))
+
+
+def training_boxes(
+    sizes: np.ndarray, *, size_px: int, config: AugmentationConfig, stream: np.random.Generator
+) -> np.ndarray:
+    """Returns the (B, 4) boxes of a training batch, drawn from the stream."""
+    match config.crop:
+        case "center":
+            return evaluation_boxes(sizes, size_px=size_px, config=config)
+        case "random_resized":
+            return _random_resized_boxes(sizes, config=config, stream=stream)
+        case "random":
+            return _random_boxes(sizes, size_px=size_px, config=config, stream=stream)
+        case "jitter":
+            return _jittered_boxes(sizes, size_px=size_px, config=config, stream=stream)
+        case "shift":
+            boxes = _central_boxes(sizes, sides=_input_sides(sizes, size_px))
+            boxes[:, :2] += stream.integers(
+                -config.shift_px, config.shift_px, size=(len(sizes), 2), endpoint=True
+            )
+            return boxes
+
+
+def _input_sides(sizes: np.ndarray, size_px: int) -> np.ndarray:
+    """Square sides of the input's size, or of the image's shorter side where that is less."""
+    shorter = np.minimum(size_px, sizes.min(axis=1))
+    return np.stack([shorter, shorter], axis=1)
+
+
+def _whole_boxes(sizes: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros_like(sizes), sizes], axis=1)
+
+
+def _central_boxes(sizes: np.ndarray, *, sides: np.ndarray) -> np.ndarray:
+    return np.concatenate([(sizes - sides) // 2, sides], axis=1)
+
+
+def _random_boxes(
+    sizes: np.ndarray, *, size_px: int, config: AugmentationConfig, stream: np.random.Generator
+) -> np.ndarray:
+    sides = _input_sides(sizes, size_px)
+    corners = stream.integers(0, sizes - sides, endpoint=True)
+    boxes = np.concatenate([corners, sides], axis=1)
+    plain = stream.random(len(sizes)) < config.plain_probability
+    return np.where(plain[:, None], _whole_boxes(sizes), boxes)
+
+
+def _jittered_boxes(
+    sizes: np.ndarray, *, size_px: int, config: AugmentationConfig, stream: np.random.Generator
+) -> np.ndarray:
+    jitter, shift = config.size_jitter_px, config.shift_px
+    sides = _input_sides(sizes, size_px)
+    sides = sides + stream.integers(-jitter, jitter, size=sides.shape, endpoint=True)
+    sides = np.clip(sides, 1, sizes)
+    boxes = _central_boxes(sizes, sides=sides)
+    boxes[:, :2] += stream.integers(-shift, shift, size=sides.shape, endpoint=True)
+    boxes[:, :2] = np.clip(boxes[:, :2], 0, sizes - sides)
+    return boxes
+
+
+def _random_resized_boxes(
+    sizes: np.ndarray, *, config: AugmentationConfig, stream: np.random.Generator
+) -> np.ndarray:
+    """Boxes of random area and aspect; all attempts are drawn at once and the first fit taken."""
+    count = len(sizes)
+    areas = stream.uniform(config.min_area, 1.0, size=(_ATTEMPTS, count)) * sizes.prod(axis=1)
+    bound = np.log(config.max_aspect)
+    aspects = np.exp(stream.uniform(-bound, bound, size=(_ATTEMPTS, count)))
+    places = stream.random(size=(count, 2))
+    sides = np.rint(np.sqrt(np.stack([areas / aspects, areas * aspects], axis=2))).astype(np.int64)
+    fits = ((sides >= 1) & (sides <= sizes)).all(axis=2)
+    first = fits.argmax(axis=0)
+    chosen = np.where(
+        fits.any(axis=0)[:, None], sides[first, np.arange(count)], _input_sides(sizes, 2**31)
+    )
+    corners = np.floor(places * (sizes - chosen + 1)).astype(np.int64)
+    return np.concatenate([corners, chosen], axis=1)
+
+
+def cut_boxes(images: ImageSet, indices: np.ndarray, boxes: np.ndarray, *, size_px: int) -> Tensor:
+    """Returns (B, C, S, S) uint8: each image's box, resized where it has another size.
+
+    What lies outside of an image is black.
+    """
+    if images.shape is not None and bool((boxes[:, 2:] == size_px).all()):
+        return _cut_equal(images.gather(indices), boxes, size_px=size_px)
+    # Channels innermost, as images are packed and resized, and put apart for all images at once.
+    shape = (len(indices), size_px, size_px, images.channels)
+    batch = torch.empty(shape, dtype=torch.uint8).permute(0, 3, 1, 2)
+    places = torch.split(batch, 1)
+    # Plain numbers: looking at one number of an array takes longer than a small crop.
+    for place, index, box in zip(places, indices.tolist(), boxes.tolist(), strict=True):
+        _cut_into(place, images.image(index), box)
+    return batch.contiguous()
+
+
+def _cut_equal(chosen: np.ndarray, boxes: np.ndarray, *, size_px: int) -> Tensor:
+    """Cuts boxes of the input's size out of (B, H, W, C) images, all in one indexing."""
+    outside = _largest_overhang(boxes, chosen.shape[1:3])
+    if outside:
+        chosen = np.pad(chosen, ((0, 0), (outside, outside), (outside, outside), (0, 0)))
+    steps = np.arange(size_px)
+    rows = (boxes[:, 0, None] + outside + steps)[:, :, None]
+    columns = (boxes[:, 1, None] + outside + steps)[:, None, :]
+    cut = chosen[np.arange(len(chosen))[:, None, None], rows, columns]
+    return torch.from_numpy(np.ascontiguousarray(cut.transpose(0, 3, 1, 2)))
+
+
+def _largest_overhang(boxes: np.ndarray, size: tuple[int, ...]) -> int:
+    """How far the farthest box reaches over an edge of its image."""
+    before = -boxes[:, :2].min()
+    after = (boxes[:, :2] + boxes[:, 2:] - np.array(size)).max()
+    return int(max(0, before, after))
+
+
+def _cut_into(place: Tensor, image: np.ndarray, box: list[int]) -> None:
+    """Writes a box of an image, resized where that is needed, into its (1, C, S, S) place."""
+    top, left, height, width = box
+    if top < 0 or left < 0 or top + height > image.shape[0] or left + width > image.shape[1]:
+        over = _largest_overhang(np.array([box]), image.shape[:2])
+        image = np.pad(image, ((over, over), (over, over), (0, 0)))
+        top, left = top + over, left + over
+    # The memory map is read-only, and torch wants an array that it could write to.
+    cut = image[top : top + height, left : left + width].copy()
+    tensor = torch.from_numpy(cut[None]).permute(0, 3, 1, 2)
+    if tensor.shape == place.shape:
+        place.copy_(tensor)
+    else:
+        _resize_into(place, tensor)
+
+
+def _resize_into(place: Tensor, image: Tensor) -> None:
+    """Resizes (1, C, H, W) with the channels innermost, to the bit as torchvision does."""
+    size = list(place.shape[2:])
+    if _resizes_bytes():
+        # What `interpolate` calls, which cannot be given a place: the copy would hold the
+        # interpreter's lock, for which the other threads of the loader wait.
+        torch._C._nn._upsample_bilinear2d_aa(  # type: ignore[call-arg]
+            image, size, False, None, None, out=place
+        )
+        return
+    # Late: it brings all of torchvision's models, seconds that other machines do without.
+    from torchvision.transforms.v2 import functional as transforms
+
+    place.copy_(transforms.resize(image, size, antialias=True))
+
+
+@cache
+def _resizes_bytes() -> bool:
+    """Whether torch resizes uint8 as it is here; elsewhere torchvision goes by way of floats."""
+    return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+
+
+def flip_images(batch: Tensor, chosen: Tensor) -> Tensor:
+    """Mirrors the chosen images left and right, in place; returns the batch."""
+    # NumPy copies backwards several times as fast as torch mirrors and puts rows back.
+    pixels = batch.numpy()
+    for row in chosen.nonzero().squeeze(1).tolist():
+        pixels[row] = pixels[row, ..., ::-1].copy()
+    return batch
+
 
 ALL = slice(None)
 """The part of a batch that is the whole."""

@@ -6,32 +6,35 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
-from PIL import Image
 
 from dml_core.config.data import DataBase
-from dml_core.data.image_decoding import BadImage, Color, check_size, decode_image
+from dml_core.data.duplicates import compute_fingerprint
+from dml_core.data.image_decoding import (
+    BadImage,
+    PackingChoices,
+    pack_content,
+    pack_pixels,
+    resize_image,
+    target_size,
+)
 from dml_core.data.image_reading import read_image_bytes
 from dml_core.data.records import DatasetError, ImageRecord
 
+__all__ = [
+    "PackedImage",
+    "PackingChoices",
+    "choices_of",
+    "digest_pixels",
+    "digest_record",
+    "pack_record",
+    "resize_image",
+    "target_size",
+]
+
 UNREADABLE = "unreadable"
 """Stands for the digest of a source whose bytes cannot be read."""
-
-
-@dataclass(frozen=True)
-class PackingChoices:
-    """The configuration's values that decide the packed pixels."""
-
-    image_size_px: int
-    resize: Literal["shorter", "square"]
-    color: Color
-
-    @property
-    def channels(self) -> int:
-        """Channels of each packed image."""
-        return 3 if self.color == "rgb" else 1
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class PackedImage:
     """(H, W, C) uint8; None where the image was refused."""
     reason: str = ""
     """Why it was refused."""
+    fingerprint: np.ndarray | None = None
+    """What images that look alike have in common, from `compute_fingerprint`."""
 
 
 def choices_of(config: DataBase) -> PackingChoices:
@@ -58,15 +63,16 @@ def pack_record(record: ImageRecord, *, root: Path | None, choices: PackingChoic
         _check_names(record)
         if record.pixels is not None:
             digest = digest_pixels(record.pixels)
-            return PackedImage(digest, resize_image(_to_channels(record, choices), choices))
+            return _pack(digest, pack_pixels(record.pixels, choices))
         content = read_image_bytes(_file_of(record), root=root)
         digest = hashlib.sha256(content).hexdigest()
-        # Twice the wanted side leaves the resampling filter enough to work with.
-        enough_px = 2 * choices.image_size_px
-        pixels = decode_image(content, color=choices.color, enough_px=enough_px)
-        return PackedImage(digest, resize_image(pixels, choices))
+        return _pack(digest, pack_content(content, choices))
     except BadImage as error:
         return PackedImage(digest, None, error.reason)
+
+
+def _pack(digest: str, pixels: np.ndarray) -> PackedImage:
+    return PackedImage(digest, pixels, fingerprint=compute_fingerprint(pixels))
 
 
 def digest_record(record: ImageRecord, *, root: Path | None) -> str:
@@ -84,42 +90,6 @@ def digest_pixels(pixels: np.ndarray) -> str:
     """Returns the sha256 of an array's shape and bytes."""
     shape = json.dumps(list(pixels.shape)).encode()
     return hashlib.sha256(shape + np.ascontiguousarray(pixels).tobytes()).hexdigest()
-
-
-def resize_image(pixels: np.ndarray, choices: PackingChoices) -> np.ndarray:
-    """Returns (H, W, C) of the chosen size; an image that has it already is returned as it is."""
-    height, width = pixels.shape[:2]
-    size = target_size(height, width, choices)
-    if size == (height, width):
-        return pixels
-    image = Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[:, :, 0])
-    resized = image.resize((size[1], size[0]), Image.Resampling.BICUBIC, reducing_gap=3.0)
-    return np.asarray(resized).reshape(*size, pixels.shape[2])
-
-
-def target_size(height: int, width: int, choices: PackingChoices) -> tuple[int, int]:
-    """Returns the packed height and width of an image.
-
-    Example:
-        300 x 200 with shorter and 100 px gives 150 x 100, with square 100 x 100.
-    """
-    side = choices.image_size_px
-    if choices.resize == "square":
-        return side, side
-    shorter = min(height, width)
-    return max(side, round(height * side / shorter)), max(side, round(width * side / shorter))
-
-
-def _to_channels(record: ImageRecord, choices: PackingChoices) -> np.ndarray:
-    pixels = record.pixels
-    assert pixels is not None
-    assert pixels.dtype == np.uint8, f"{record.path}: pixels must be uint8, not {pixels.dtype}"
-    assert pixels.ndim == 2 or pixels.shape[2:] == (3,), f"{record.path}: shape {pixels.shape}"
-    check_size(pixels.shape[1], pixels.shape[0])
-    mode = "RGB" if choices.color == "rgb" else "L"
-    # L and RGB convert to each other as they do for files, so both kinds of source agree.
-    converted = np.asarray(Image.fromarray(pixels).convert(mode))
-    return converted if converted.ndim == 3 else converted[:, :, None]
 
 
 def _check_names(record: ImageRecord) -> None:

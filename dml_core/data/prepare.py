@@ -1,6 +1,9 @@
 """Turns a listing of images into a prepared dataset on disk."""
 
 import functools
+import math
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -8,16 +11,66 @@ from dml_core.config.data import DataBase
 from dml_core.data import prepared_info
 from dml_core.data.atomic_folder import folder_lock, remove_leftovers, replaced_folder
 from dml_core.data.content_hash import compute_source_hash
-from dml_core.data.dataset_writing import write_dataset
 from dml_core.data.packing import digest_record
-from dml_core.data.parallel_map import count_cores
-from dml_core.data.preparation_job import PreparationJob, Progress
+from dml_core.data.parallel import count_cores
 from dml_core.data.prepared_info import PreparedInfo
-from dml_core.data.record_checks import keep_first_of_each_class, sort_and_check
-from dml_core.data.records import DatasetError, SourceListing
-from dml_core.data.refusals import is_too_many
-from dml_core.data.split_file import load_split
-from dml_core.data.splits import split_classes
+from dml_core.data.records import DatasetError, ImageRecord, SourceListing
+from dml_core.data.splits import load_split, split_classes
+from dml_core.data.writing import PreparationJob, Progress, is_too_many, write_dataset
+
+
+def sort_and_check(records: Iterable[ImageRecord], *, dataset: str) -> list[ImageRecord]:
+    """Returns the records sorted by path.
+
+    Raises:
+        DatasetError: without any image, for a path that stands twice, for records with other
+            continuous labels than the rest, and for labels that are not finite.
+    """
+    ordered = sorted(records, key=lambda record: record.path)
+    if not ordered:
+        raise DatasetError(f"dataset {dataset!r} must have images. Found none. Check data.raw.")
+    _check_paths_are_unique(ordered, dataset)
+    columns = set(ordered[0].continuous)
+    for record in ordered:
+        _check_continuous_labels(record, columns, dataset)
+    return ordered
+
+
+def keep_first_of_each_class(records: list[ImageRecord], number: int) -> list[ImageRecord]:
+    """Returns the first images of each class and role in the given order; all of them for 0."""
+    if number == 0:
+        return records
+    seen: Counter[tuple[str, str]] = Counter()
+    kept = []
+    for record in records:
+        key = (record.class_name, record.role)
+        if seen[key] < number:
+            kept.append(record)
+        seen[key] += 1
+    return kept
+
+
+def _check_paths_are_unique(records: list[ImageRecord], dataset: str) -> None:
+    twice = [path for path, count in Counter(r.path for r in records).items() if count > 1]
+    if twice:
+        raise DatasetError(
+            f"dataset {dataset!r} must list each image once, or it could be on both sides of a "
+            f"split. Listed more often: {len(twice)}, first {twice[0]!r}. Remove the repetitions."
+        )
+
+
+def _check_continuous_labels(record: ImageRecord, columns: set[str], dataset: str) -> None:
+    if set(record.continuous) != columns:
+        raise DatasetError(
+            f"dataset {dataset!r}: image {record.path!r} must have the continuous labels "
+            f"{sorted(columns)} as the first image has. Got {sorted(record.continuous)}."
+        )
+    for name, value in record.continuous.items():
+        if not math.isfinite(value):
+            raise DatasetError(
+                f"dataset {dataset!r}: image {record.path!r} must have a finite {name!r}, since "
+                f"distances are computed from it. Got {value}. Mend or remove the row."
+            )
 
 
 def prepare_dataset(
@@ -41,7 +94,8 @@ def prepare_dataset(
         workers: processes that read images; None takes every core. Never changes a byte.
 
     Raises:
-        DatasetError: for too few classes, and for bad images as the configuration says.
+        DatasetError: for too few classes, and for bad images and images in two splits as the
+            configuration says.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be >= 1, or None for every core. Got {workers}.")
@@ -85,7 +139,7 @@ def _find_reusable(target: Path, job: PreparationJob) -> PreparedInfo | None:
     except DatasetError:
         return None
     present = {*former.development, *former.test}
-    if info.values != job.values or job.split.restricted_to(present) != former:
+    if not _has_same_values(info, job) or job.split.restricted_to(present) != former:
         return None
     if not _accepts_refused(info.num_refused, job):
         return None
@@ -94,6 +148,15 @@ def _find_reusable(target: Path, job: PreparationJob) -> PreparedInfo | None:
     with closing(job.run(digest, workers=1)) as digests:
         found = compute_source_hash(job.records, list(digests), job.choices)
     return info if found == info.source_hash else None
+
+
+def _has_same_values(info: PreparedInfo, job: PreparationJob) -> bool:
+    # Data of a version that looked for no duplicates may have leaks, so they are made anew.
+    if not info.duplicates:
+        return False
+    former = dict(info.values)
+    rule = former.pop("on_leak", None)
+    return former == job.values and rule in (None, job.config.leak_rule)
 
 
 def _accepts_refused(number: int, job: PreparationJob) -> bool:

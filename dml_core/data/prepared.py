@@ -1,10 +1,13 @@
 """Opens prepared datasets: development data for trials, test data for the evaluation alone."""
 
+# N = images, H = height, W = width, C = channels
 # N = images, L = continuous labels, C = classes
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +15,6 @@ import pyarrow.parquet as pq
 
 from dml_core.config.data import DataBase
 from dml_core.config.problems import suggest
-from dml_core.data.packed_images import PackedImages, map_images
-from dml_core.data.part_writing import CONTINUOUS_PREFIX, IMAGES_FILE, MANIFEST_FILE
 from dml_core.data.prepared_info import (
     PreparedInfo,
     check_file_sizes,
@@ -22,7 +23,97 @@ from dml_core.data.prepared_info import (
     verify_files,
 )
 from dml_core.data.records import DatasetError
-from dml_core.data.split_file import load_split
+from dml_core.data.splits import FILE_NAME as SPLIT_FILE
+from dml_core.data.splits import ClassSplit, list_names, load_split
+from dml_core.data.writing import CONTINUOUS_PREFIX, IMAGES_FILE, MANIFEST_FILE
+
+
+@dataclass(frozen=True, eq=False)
+class PackedImages:
+    """Images of a memory-mapped file, in any order and selection."""
+
+    file: Path
+    buffer: np.ndarray
+    """The file's bytes, mapped read-only and shared by all selections."""
+    offsets: np.ndarray
+    """(N,) int64, where each image begins."""
+    sizes: np.ndarray
+    """(N, 2) int64, height and width of each image."""
+    channels: int
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process maps the file itself; the pixels never travel.
+        return map_images, (self.file, self.offsets, self.sizes, self.channels)
+
+    @cached_property
+    def shape(self) -> tuple[int, int, int] | None:
+        """(H, W, C) that all images have, or None when their sizes differ or there are none."""
+        if len(self) == 0 or bool((self.sizes != self.sizes[0]).any()):
+            return None
+        return int(self.sizes[0, 0]), int(self.sizes[0, 1]), self.channels
+
+    def image(self, index: int) -> np.ndarray:
+        """Returns an image as a read-only (H, W, C) uint8 view of the file."""
+        height, width = (int(side) for side in self.sizes[index])
+        start = int(self.offsets[index])
+        pixels = self.buffer[start : start + height * width * self.channels]
+        return pixels.reshape(height, width, self.channels)
+
+    def select(self, indices: np.ndarray) -> "PackedImages":
+        """Returns a selection that shares the memory map."""
+        sizes = self.sizes[indices]
+        return PackedImages(self.file, self.buffer, self.offsets[indices], sizes, self.channels)
+
+    @cached_property
+    def stack(self) -> np.ndarray | None:
+        """All images as a read-only (N, H, W, C) view, or None where there cannot be one.
+
+        There is one when all images have one size and lie at even distances in the file, as in
+        a whole part, and in runs of it. A selection with gaps has none: see `gather`.
+        """
+        shape = self.shape
+        if shape is None:
+            return None
+        steps = np.diff(self.offsets)
+        step = int(steps[0]) if len(steps) else int(np.prod(shape))
+        if step <= 0 or bool((steps != step).any()):
+            return None
+        first = self.image(0)
+        strides = (step, *first.strides)
+        return np.lib.stride_tricks.as_strided(first, (len(self), *shape), strides, writeable=False)
+
+    def gather(self, indices: np.ndarray) -> np.ndarray:
+        """Returns (B, H, W, C) as a copy of some images, which must have one size."""
+        assert self.shape is not None, "gather needs images of one size"
+        if self._grid is not None:
+            every, rows = self._grid
+            return np.asarray(every[rows[indices]])
+        batch = np.empty((len(indices), *self.shape), dtype=np.uint8)
+        for row, index in enumerate(indices):
+            batch[row] = self.image(int(index))
+        return batch
+
+    @cached_property
+    def _grid(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The whole file as (M, H, W, C) and each image's row, where all of it has one size."""
+        if self.shape is None:
+            return None
+        num_bytes = int(np.prod(self.shape))
+        if len(self.buffer) % num_bytes or bool((self.offsets % num_bytes).any()):
+            return None
+        return self.buffer.reshape(-1, *self.shape), self.offsets // num_bytes
+
+
+def map_images(file: Path, offsets: np.ndarray, sizes: np.ndarray, channels: int) -> PackedImages:
+    """Maps a file of packed images into memory; an empty file has no images."""
+    is_empty = file.stat().st_size == 0
+    # A plain array over the map: slicing a np.memmap is several times slower.
+    mapped = np.empty(0, np.uint8) if is_empty else np.asarray(np.memmap(file, np.uint8, mode="r"))
+    return PackedImages(file, mapped, offsets, sizes, channels)
+
 
 __all__ = [
     "DevelopmentData",
@@ -127,8 +218,7 @@ def open_development(config: DataBase) -> DevelopmentData:
         DatasetError: if the data are not prepared, were prepared with other values than the
             configuration has now, are damaged, or lack a continuous label that it names.
     """
-    images, info = _open_part(config, "development")
-    split = load_split(config.prepared_path, split_hash=info.split_hash)
+    images, info, split = _open_part(config, "development")
     if config.fold >= len(split.folds):
         raise DatasetError(
             f"data.fold must be below data.folds={len(split.folds)}. Got {config.fold}."
@@ -142,17 +232,22 @@ def open_development(config: DataBase) -> DevelopmentData:
 
 def open_test(config: DataBase) -> tuple[ImageSet, PreparedInfo]:
     """Opens the images of the test classes; only the final evaluation may call this."""
-    return _open_part(config, "test")
+    images, info, _ = _open_part(config, "test")
+    return images, info
 
 
-def _open_part(config: DataBase, part: str) -> tuple[ImageSet, PreparedInfo]:
+def _open_part(config: DataBase, part: str) -> tuple[ImageSet, PreparedInfo, ClassSplit]:
     folder = config.prepared_path
     info = load_info(folder)
     check_values_match(info, config, folder)
     check_file_sizes(info, folder, (f"{part}/{IMAGES_FILE}", f"{part}/{MANIFEST_FILE}"))
     _check_columns_exist(config, info)
-    table = _read_manifest(folder / part / MANIFEST_FILE)
-    return _to_image_set(folder / part / IMAGES_FILE, table, info, config), info
+    split = load_split(folder, split_hash=info.split_hash)
+    file = folder / part / MANIFEST_FILE
+    table = _read_manifest(file)
+    _check_classes(table, file, split.development if part == "development" else split.test)
+    _check_labels_are_finite(table, file, config.continuous_labels)
+    return _to_image_set(folder / part / IMAGES_FILE, table, info, config), info, split
 
 
 def _read_manifest(file: Path) -> pa.Table:
@@ -160,6 +255,28 @@ def _read_manifest(file: Path) -> pa.Table:
         return pq.read_table(file)
     except (OSError, pa.ArrowException) as error:
         raise DatasetError(f"{file} is damaged ({error}). Run: dml prepare") from error
+
+
+def _check_classes(table: pa.Table, file: Path, wanted: Sequence[str]) -> None:
+    """Raises DatasetError where a part has classes of the other one, or lacks some of its own."""
+    odd = set(table["class_name"].to_pylist()) ^ set(wanted)
+    if odd:
+        raise DatasetError(
+            f"{file} must have the classes that {SPLIT_FILE} gives it. Only one of them has "
+            f"{list_names(sorted(map(str, odd)))}. Run: dml prepare"
+        )
+
+
+def _check_labels_are_finite(table: pa.Table, file: Path, columns: Sequence[str]) -> None:
+    for name in columns:
+        column = CONTINUOUS_PREFIX + name
+        values = table[column].to_numpy() if column in table.column_names else np.array([np.nan])
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            raise DatasetError(
+                f"{file}, column {column!r}: row {bad[0] + 1} must be a finite number. Got "
+                f"{values[bad[0]]}, and {len(bad) - 1:,} more like it. Run: dml prepare"
+            )
 
 
 def _check_columns_exist(config: DataBase, info: PreparedInfo) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ FILE_NAME = "dataset.json"
 
 # Not of the data: where things lie, what a trial takes of them, and how strict preparing is.
 _VALUES_WITHOUT_EFFECT = frozenset(
-    {"prepared_root", "raw", "alias", "fold", "on_bad_image", "max_refused_fraction"}
+    {"prepared_root", "raw", "alias", "fold", "on_bad_image", "max_refused_fraction", "on_leak"}
     | {"continuous_labels", "standardize_labels", "quantize_bins"}
 )
 
@@ -41,9 +41,12 @@ class PreparedInfo:
     continuous_columns: tuple[str, ...]
     """Names of the continuous labels."""
     values: Mapping[str, Any]
-    """The configuration's values that had an effect on the data."""
+    """The configuration's values that had an effect on the data; on_leak where images leaked."""
     files: Mapping[str, Mapping[str, Any]]
     """For each file its `size` in bytes and its `sha256`."""
+    duplicates: Mapping[str, Any] = field(default_factory=dict)
+    """Counts of equal images and of such that look alike, as `duplicates.summarise` returns them;
+    empty where the data were made before these were counted."""
 
     def save(self, folder: Path) -> None:
         """Writes dataset.json into the folder."""
@@ -83,7 +86,7 @@ def effective_values(config: DataBase, *, has_undecided: bool) -> dict[str, Any]
 
 def check_values_match(info: PreparedInfo, config: DataBase, folder: Path) -> None:
     """Raises DatasetError where the data were prepared with other values than are set now."""
-    now = config.model_dump(mode="json")
+    now = {**config.model_dump(mode="json"), "on_leak": config.leak_rule}
     differences = [
         f"\n  - data.{key} was {value!r}, and is {now.get(key)!r} now"
         for key, value in sorted(info.values.items())
@@ -149,9 +152,10 @@ def _parse(file: Path, values: Any) -> PreparedInfo:
             f"{file} must have format_version {FORMAT_VERSION}, which this version reads. "
             f"Got {version!r}. Run: dml prepare"
         )
-    known = {field.name for field in fields(PreparedInfo)}
-    if set(values) != known:
-        odd = ", ".join(sorted(set(values) ^ known))
+    known = {each.name for each in fields(PreparedInfo)}
+    needed = {each.name for each in fields(PreparedInfo) if each.default_factory is MISSING}
+    if odd_names := (set(values) - known) | (needed - set(values)):
+        odd = ", ".join(sorted(odd_names))
         raise DatasetError(f"{file} is damaged: missing or unknown entries {odd}. Run: dml prepare")
     for name in ("single_image_classes", "continuous_columns"):
         values[name] = tuple(values[name])

@@ -1,9 +1,10 @@
-"""Decides which classes train, which validate and which are held back for the test."""
+"""Decides which classes train, validate and test, and stores the split in splits.json."""
 
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from dml_core.config.data import DataBase
 from dml_core.data.records import DatasetError, ImageRecord, Role
@@ -75,7 +76,7 @@ def check_split_is_disjoint(split: ClassSplit) -> None:
     strangers = sorted(seen - set(split.development))
     if strangers:
         raise DatasetError(
-            f"splits hold {_listed(strangers)} in validation but not among the development "
+            f"splits hold {list_names(strangers)} in validation but not among the development "
             "classes. Recreate them with: dml prepare"
         )
 
@@ -149,11 +150,46 @@ def _check_apart(places: str, first: Iterable[str], second: Iterable[str]) -> No
     shared = sorted(set(first) & set(second))
     if shared:
         raise DatasetError(
-            f"splits share {_listed(shared)} between {places}, but classes must be disjoint for "
+            f"splits share {list_names(shared)} between {places}, but classes must be disjoint for "
             "the score to speak of unseen classes. Correct the roles and run: dml prepare"
         )
 
 
-def _listed(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
+    """Returns how many classes there are, and the first of their names."""
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return f"{len(names)} class{'es' if len(names) != 1 else ''} ({shown})"
+
+
+FILE_NAME = "splits.json"
+
+
+def save_split(split: ClassSplit, folder: Path) -> None:
+    """Writes splits.json into the folder."""
+    text = json.dumps(asdict(split), indent=1, sort_keys=True, ensure_ascii=False)
+    (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+
+
+def load_split(folder: Path, *, split_hash: str) -> ClassSplit:
+    """Returns the split in a prepared folder.
+
+    Raises:
+        DatasetError: if the file is missing, damaged, was changed since it was written, or
+            lets a class have two uses.
+    """
+    file = folder / FILE_NAME
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        development, test = tuple(values["development"]), tuple(values["test"])
+        split = ClassSplit(development, test, tuple(tuple(fold) for fold in values["folds"]))
+        check_split_is_disjoint(split)
+    except DatasetError as error:
+        raise DatasetError(f"{file}: {error}") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DatasetError(f"{file} is missing or damaged ({error!r}). Run: dml prepare") from error
+    if split.hash() != split_hash:
+        raise DatasetError(
+            f"{file} was changed after it was written: its hash is {split.hash()}, and "
+            f"dataset.json says {split_hash}. Run: dml prepare"
+        )
+    return split

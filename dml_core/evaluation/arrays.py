@@ -1,4 +1,11 @@
-"""The array types of the evaluation, with the checks that every entry point shares."""
+"""The arrays of an evaluation: their checks, query and gallery, and the frame for distances."""
+
+# N = images
+# N = images, D = embedding dim
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -65,3 +72,110 @@ def check_ranks(ranks: tuple[int, ...], *, name: str) -> None:
             f"evaluation.{name} must hold numbers from 1, since the nearest item has rank 1. "
             f"Got {wrong}. Remove them."
         )
+
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+
+@dataclass(frozen=True)
+class QueryAndGallery:
+    """Which rows are queries and which are the gallery."""
+
+    is_query: BoolArray | None
+    """(N,); None where every image is searched among all others."""
+
+    def split(
+        self, values: npt.NDArray[Scalar]
+    ) -> tuple[npt.NDArray[Scalar], npt.NDArray[Scalar] | None]:
+        """Returns the queries' rows of (N, ...) values, and the gallery's rows.
+
+        The gallery is None where the queries are the gallery.
+        """
+        if self.is_query is None:
+            return values, None
+        return values[self.is_query], values[~self.is_query]
+
+
+def split_by_role(roles: npt.NDArray[np.str_] | None, *, num_rows: int) -> QueryAndGallery:
+    """Returns the sets that (N,) roles name.
+
+    Roles without `query` and `gallery` (or no roles) search every image among all others.
+
+    Raises:
+        ValueError: where only one of the two is named, or others stand beside them.
+    """
+    if roles is None:
+        return QueryAndGallery(None)
+    if roles.shape != (num_rows,):
+        raise ValueError(
+            f"evaluation: roles must name one role for each of the {num_rows} images. "
+            f"Got shape {roles.shape}."
+        )
+    names = set(np.unique(roles).tolist())
+    if not names & {"query", "gallery"}:
+        return QueryAndGallery(None)
+    if names != {"query", "gallery"}:
+        raise ValueError(
+            "evaluation: roles must be 'query' and 'gallery', both, where one of them is used, "
+            f"since queries are searched in the gallery alone. Got {sorted(names)}. "
+            "Leave out the other images, or give no roles."
+        )
+    return QueryAndGallery(roles == "query")
+
+
+Metric = Literal["cosine", "euclidean"]
+
+ROWS_AT_ONCE = 4096
+"""Rows that are held in float64 at a time."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A change of the vectors that keeps the order of the distances.
+
+    Cosine: every vector gets unit length; a zero vector stays zero and is equally far from all.
+    Euclidean: the mean of the gallery becomes the origin and the largest entry at most 1. faiss
+    computes |x|² + |y|² - 2xy in large searches, which loses all digits when vectors share a
+    large offset, and overflows for large ones.
+    """
+
+    metric: Metric
+    offset: DoubleArray
+    """(D,) mean of the gallery, zero for cosine."""
+    scale: float
+    """Power of two, so that dividing by it rounds nothing; 1 for cosine."""
+
+    @classmethod
+    def around(cls, gallery: FloatArray, *, metric: Metric) -> Self:
+        """Returns the frame that fits a gallery (N, D)."""
+        if metric == "cosine":
+            return cls(metric, np.zeros(gallery.shape[1]), 1.0)
+        if metric != "euclidean":
+            raise ValueError(
+                f"evaluation: metric must be 'cosine' or 'euclidean', since other distances are "
+                f"not searched. Got {metric!r}."
+            )
+        offset = gallery.mean(axis=0, dtype=np.float64)
+        largest = max(float(np.abs(rows - offset).max()) for _, rows in _row_chunks(gallery))
+        return cls(metric, offset, float(2.0 ** np.frexp(largest)[1]) if largest else 1.0)
+
+    def place(self, embeddings: FloatArray) -> FloatArray:
+        """Returns the vectors (N, D) of embeddings in this frame, as a new contiguous array."""
+        placed = np.empty(embeddings.shape, dtype=np.float32)
+        for chunk, rows in _row_chunks(embeddings):
+            if self.metric == "cosine":
+                placed[chunk] = _unit_rows(rows.astype(np.float64))
+            else:
+                placed[chunk] = (rows - self.offset) / self.scale
+        return placed
+
+
+def _row_chunks(embeddings: FloatArray) -> Iterator[tuple[slice, FloatArray]]:
+    for start in range(0, len(embeddings), ROWS_AT_ONCE):
+        chunk = slice(start, start + ROWS_AT_ONCE)
+        yield chunk, embeddings[chunk]
+
+
+def _unit_rows(rows: DoubleArray) -> DoubleArray:
+    lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+    return rows / np.where(lengths > 0, lengths, 1.0)[:, None]

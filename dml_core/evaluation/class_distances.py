@@ -4,9 +4,8 @@
 
 import numpy as np
 
-from dml_core.evaluation.arrays import DoubleArray, FloatArray, IntArray
+from dml_core.evaluation.arrays import DoubleArray, FloatArray, Frame, IntArray, Metric
 from dml_core.evaluation.neighbors import query_blocks
-from dml_core.evaluation.vectors import Frame, Metric
 
 
 def smallest_class_distances(

@@ -1,5 +1,6 @@
-"""Clusters embeddings by k-means, with as many clusters as classes."""
+"""Clusters embeddings by k-means and compares the clusters with the classes."""
 
+# C = clusters, M = cells (class, cluster) that hold at least one item, N = items, Y = classes
 # C = clusters, D = embedding dim, N = images
 
 from dataclasses import dataclass
@@ -8,11 +9,85 @@ import faiss
 import numpy as np
 
 from dml_core.config.evaluation import SearchDevice
-from dml_core.evaluation.arrays import FloatArray, IntArray
-from dml_core.evaluation.contingency import count_contingency, nmi_score, pair_f1_score
-from dml_core.evaluation.faiss_device import check_search_device
-from dml_core.evaluation.vectors import Frame, Metric
+from dml_core.evaluation.arrays import DoubleArray, FloatArray, Frame, IntArray, Metric
+from dml_core.evaluation.neighbors import check_search_device
 from dml_core.seeding import stream_seed
+
+
+@dataclass(frozen=True)
+class Contingency:
+    """How many items of each class lie in each cluster; empty cells are not stored.
+
+    At most one cell an item is kept, where a full table of 11,318 classes and as many clusters
+    takes a gigabyte.
+    """
+
+    class_sizes: IntArray
+    """(Y,) items of each class."""
+    cluster_sizes: IntArray
+    """(C,) items of each cluster."""
+    cell_clusters: IntArray
+    """(M,) the cluster of each cell, as an index into cluster_sizes."""
+    cell_sizes: IntArray
+    """(M,) items of each cell."""
+
+
+def count_contingency(labels: IntArray, clusters: IntArray) -> Contingency:
+    """Returns the contingency of (N,) class ids and (N,) cluster ids, N at least 1."""
+    _, label_codes, class_sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    _, cluster_codes, cluster_sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    cells = label_codes * len(cluster_sizes) + cluster_codes
+    cell_ids, cell_sizes = np.unique(cells, return_counts=True)
+    return Contingency(class_sizes, cluster_sizes, cell_ids % len(cluster_sizes), cell_sizes)
+
+
+def entropy_bits(sizes: IntArray) -> float:
+    """Returns the entropy in bits of groups with these sizes; 0 for a single group."""
+    shares = sizes / sizes.sum()
+    return float(-(shares * np.log2(shares)).sum()) + 0.0
+
+
+def conditional_entropy_by_cluster(contingency: Contingency) -> DoubleArray:
+    """Returns (C,) what each cluster adds to H(Y|C), in bits; the sum is H(Y|C).
+
+    Example:
+        A cluster with half of all items, 3/10 of them of one class and 7/10 of another, adds
+        -1/2 (0.3 log2 0.3 + 0.7 log2 0.7) = 0.4406 bits.
+    """
+    sizes, clusters = contingency.cell_sizes, contingency.cell_clusters
+    shares = sizes / contingency.cluster_sizes[clusters]
+    bits = -(sizes / sizes.sum()) * np.log2(shares)
+    added = np.bincount(clusters, weights=bits, minlength=len(contingency.cluster_sizes))
+    return added.astype(np.float64, copy=False)
+
+
+def nmi_score(contingency: Contingency) -> float:
+    """Returns the normalised mutual information 2 I(Y;C) / (H(Y) + H(C)), from 0 to 1.
+
+    One class in one cluster, where both entropies are 0, is a perfect match: 1.
+    """
+    class_entropy = entropy_bits(contingency.class_sizes)
+    total = class_entropy + entropy_bits(contingency.cluster_sizes)
+    if total == 0:
+        return 1.0
+    information = class_entropy - float(conditional_entropy_by_cluster(contingency).sum())
+    # Rounding may leave the information a hair outside of its bounds.
+    return min(1.0, max(0.0, 2 * information / total))
+
+
+def pair_f1_score(contingency: Contingency) -> float:
+    """Returns F1 over pairs of items: same cluster is the prediction, same class the truth.
+
+    Where neither grouping has a pair there is nothing to get wrong: 1.
+    """
+    same_both = _count_pairs(contingency.cell_sizes)
+    same_either = _count_pairs(contingency.class_sizes) + _count_pairs(contingency.cluster_sizes)
+    # Precision TP/(TP+FP) and recall TP/(TP+FN) give F1 = 2 TP / (2 TP + FP + FN).
+    return 2 * same_both / same_either if same_either else 1.0
+
+
+def _count_pairs(sizes: IntArray) -> int:
+    return int((sizes * (sizes - 1) // 2).sum())
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,19 @@ from dml_core.evaluation.arrays import (
     DoubleArray,
     FloatArray,
     IntArray,
+    Metric,
+    QueryAndGallery,
     check_continuous,
     check_embeddings,
     check_labels,
+    split_by_role,
 )
 from dml_core.evaluation.binary import BinarySearch
 from dml_core.evaluation.clustering import score_clustering
 from dml_core.evaluation.continuous import score_continuous
 from dml_core.evaluation.neighbors import NeighborSearch
 from dml_core.evaluation.retrieval import count_relevant, score_retrieval
-from dml_core.evaluation.sets import QueryAndGallery, split_by_role
 from dml_core.evaluation.synthetic import score_synthetic
-from dml_core.evaluation.vectors import Metric
 
 
 def evaluate_embeddings(

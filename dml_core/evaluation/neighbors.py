@@ -1,10 +1,6 @@
-"""Finds the nearest gallery items of every query, exactly, in blocks of bounded size.
+"""Finds the nearest gallery items of every query, exactly, in blocks of bounded size."""
 
-Ties: the gallery is shuffled by a fixed seed before it is indexed, and of items at the same
-distance the one that comes first in the shuffled order is the nearer one. The choice is the same
-in every run and independent of K, and no class gains by standing first in the file.
-"""
-
+# B = vectors of a block, K = neighbours, N = vectors
 # B = queries of a block, D = embedding dim, G = gallery items, K = neighbours, Q = queries
 
 from collections.abc import Callable, Iterator
@@ -14,13 +10,107 @@ from typing import Any
 
 import faiss
 import numpy as np
+import torch
+from torch import Tensor
 
 from dml_core.config.evaluation import SearchDevice
-from dml_core.evaluation.arrays import FloatArray, IntArray
-from dml_core.evaluation.faiss_device import PlacedIndex, check_search_device
-from dml_core.evaluation.pairs_once import fits_in_memory, search_among_all
-from dml_core.evaluation.vectors import Frame, Metric
+from dml_core.evaluation.arrays import FloatArray, Frame, IntArray, Metric
 from dml_core.seeding import numpy_stream
+
+MAX_NEIGHBORS = 2048
+"""Most neighbours that faiss finds on a graphics card."""
+
+
+def check_search_device(device: SearchDevice) -> None:
+    """Raises ValueError where graphics cards are asked for and faiss sees none."""
+    if device == "gpu" and not faiss.get_num_gpus():
+        raise ValueError(
+            "evaluation.search_device=gpu needs a graphics card and a faiss that was built for "
+            f"them. faiss {faiss.__version__} here sees none. Install faiss-gpu instead of "
+            "faiss-cpu on the machines that evaluate, or use evaluation.search_device=cpu."
+        )
+
+
+class PlacedIndex:
+    """An exact index that searches where it was asked to, and on the CPU what cards cannot."""
+
+    def __init__(self, index: Any, device: SearchDevice) -> None:
+        check_search_device(device)
+        self._index = index
+        self._on_cards: Any = faiss.index_cpu_to_all_gpus(index) if device == "gpu" else None
+
+    def search(self, queries: Any, count: int) -> tuple[Any, Any]:
+        """Returns (B, K) distances and positions of the nearest ones."""
+        fits = self._on_cards is not None and count <= MAX_NEIGHBORS
+        found: tuple[Any, Any] = (self._on_cards if fits else self._index).search(queries, count)
+        return found
+
+
+BLOCK = 4096
+"""Vectors on each side of a block: its products take 64 MiB, and matrix libraries are slower on
+smaller ones."""
+STRIPE = 1024
+"""Rows of a block that are turned over at a time, to keep the copy small."""
+MAX_RESULT_BYTES = 2**28
+"""Most memory for what is found. More than that is better searched in blocks of queries."""
+
+
+def fits_in_memory(num_vectors: int, count: int) -> bool:
+    """Returns whether the result of a search is small enough to be held as a whole."""
+    return num_vectors * count * (4 + 8) <= MAX_RESULT_BYTES
+
+
+def search_among_all(vectors: FloatArray, *, count: int) -> tuple[FloatArray, IntArray]:
+    """Returns (N, K) inner products and positions of the nearest vectors, the nearest first.
+
+    A vector finds itself, too. The result is that of a flat index of faiss with all vectors as
+    queries, save where two products differ by float32's rounding only.
+
+    Args:
+        vectors: (N, D), contiguous.
+        count: K, at most N.
+    """
+    found = faiss.ResultHeap(len(vectors), count, keep_max=True)
+    tensor, side = torch.from_numpy(vectors), min(BLOCK, len(vectors))
+    # Used again and again: the system would clear fresh memory first.
+    space, copy = torch.empty(side * side), torch.empty(side * STRIPE)
+    # Every vector meets the others in the order of their positions, which settles ties.
+    for row in range(0, len(vectors), BLOCK):
+        for column in range(row, len(vectors), BLOCK):
+            products = _multiply(tensor[row : row + BLOCK], tensor[column : column + BLOCK], space)
+            _add(found, products, heap=row, position=column)
+            if column > row:
+                for start in range(0, len(products), STRIPE):
+                    turned = _turn_over(products[start : start + STRIPE], copy)
+                    _add(found, turned, heap=column, position=row + start)
+    found.finalize()
+    return found.D, found.I
+
+
+def _multiply(rows: Tensor, columns: Tensor, space: Tensor) -> Tensor:
+    products = space[: len(rows) * len(columns)].view(len(rows), len(columns))
+    return torch.mm(rows, columns.t(), out=products)
+
+
+def _turn_over(products: Tensor, space: Tensor) -> Tensor:
+    """Returns the transpose; torch makes it in tiles where the rows are whole."""
+    num_rows, num_columns = products.shape
+    return space[: products.numel()].view(num_columns, num_rows).copy_(products.t())
+
+
+def _add(found: Any, products: Tensor, *, heap: int, position: int) -> None:
+    """Takes a block into the results of its rows.
+
+    Args:
+        found: the results so far.
+        products: of some vectors with others, contiguous.
+        heap: the vector of the first row.
+        position: the vector of the first column.
+    """
+    values: np.ndarray = products.numpy()
+    num_rows, num_columns = values.shape
+    found.heaps.addn(num_columns, faiss.swig_ptr(values), position, heap, num_rows)
+
 
 NeighborBlock = tuple[slice, IntArray]
 """Which queries, and the (B, K) gallery indices of their neighbours, nearest first."""

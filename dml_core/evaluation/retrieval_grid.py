@@ -12,10 +12,8 @@ from matplotlib import font_manager
 from PIL import Image, ImageDraw, ImageFont
 
 from dml_core.data.prepared import ImageSet
-from dml_core.evaluation.arrays import BoolArray, IntArray
+from dml_core.evaluation.arrays import BoolArray, IntArray, Metric, split_by_role
 from dml_core.evaluation.neighbors import iterate_neighbors
-from dml_core.evaluation.sets import split_by_role
-from dml_core.evaluation.vectors import Metric
 from dml_core.seeding import numpy_stream
 
 # Blue and vermillion of Okabe and Ito, which colour-blind people tell apart; the frame's form

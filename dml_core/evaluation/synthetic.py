@@ -8,11 +8,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from dml_core.evaluation.arrays import BoolArray, DoubleArray, FloatArray, IntArray, check_ranks
+from dml_core.evaluation.arrays import (
+    BoolArray,
+    DoubleArray,
+    FloatArray,
+    Frame,
+    IntArray,
+    Metric,
+    check_ranks,
+)
 from dml_core.evaluation.neighbors import build_index, search_in_blocks, shuffled_order
 from dml_core.evaluation.retrieval import count_relevant
-from dml_core.evaluation.vectors import Frame, Metric
-from dml_core.losses.pairing import pairs_in_batch_order
+from dml_core.losses.expansion import pairs_in_batch_order
 
 
 def score_synthetic(

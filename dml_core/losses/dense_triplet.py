@@ -7,8 +7,13 @@ from torch import Tensor
 
 from dml_core.config.losses import DenseTripletConfig
 from dml_core.losses.base import MetricLoss, at_least_float32
-from dml_core.losses.distances import dot_products, squared_distances, unit_vectors
-from dml_core.losses.label_distances import LabelDistances, label_distances
+from dml_core.losses.distances import (
+    LabelDistances,
+    dot_products,
+    label_distances,
+    squared_distances,
+    unit_vectors,
+)
 
 _LARGEST_BLOCK = 2**22
 """Triplets looked at together: 16 MiB of float32."""

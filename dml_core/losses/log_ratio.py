@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dml_core.config.losses import LogRatioConfig
 from dml_core.losses.base import MetricLoss, at_least_float32
-from dml_core.losses.label_distances import LabelDistances, exact_distances, label_distances
+from dml_core.losses.distances import LabelDistances, exact_distances, label_distances
 
 _SMALLEST_DISTANCE = 1e-6
 """Embedding distances are raised to this before the logarithm."""

@@ -16,8 +16,7 @@ from dml_core.losses.distances import (
     self_products,
     unit_vectors,
 )
-from dml_core.losses.expansion import hardest_class_negatives
-from dml_core.losses.pairing import Pairs, first_pairs_in_batch_order
+from dml_core.losses.expansion import Pairs, first_pairs_in_batch_order, hardest_class_negatives
 
 
 class NPairLoss(MetricLoss):

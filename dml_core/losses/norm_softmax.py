@@ -5,9 +5,7 @@
 from torch import Tensor, nn
 
 from dml_core.config.losses import NormSoftmaxConfig
-from dml_core.losses.proxies import ProxyLoss
-from dml_core.losses.proxy_logits import ProxyLogits
-from dml_core.losses.softmax_terms import log_one_plus_exp
+from dml_core.losses.proxies import ProxyLogits, ProxyLoss, log_one_plus_exp
 
 
 class NormSoftmaxLoss(ProxyLoss):

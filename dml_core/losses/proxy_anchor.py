@@ -8,9 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from dml_core.config.losses import ProxyAnchorConfig
-from dml_core.losses.proxies import ProxyLoss
-from dml_core.losses.proxy_logits import ProxyLogits
-from dml_core.losses.softmax_terms import grouped_log_one_plus_sum_exp, log_one_plus_exp
+from dml_core.losses.proxies import (
+    ProxyLogits,
+    ProxyLoss,
+    grouped_log_one_plus_sum_exp,
+    log_one_plus_exp,
+)
 
 
 class ProxyAnchorLoss(ProxyLoss):

@@ -1,10 +1,6 @@
-"""Measures how strongly a proxy loss moves a sample, by how hard the sample is.
+"""Measures how strongly a proxy loss moves a sample, by how hard the sample is."""
 
-Proxy-NCA's pull on a sample knows that sample alone; Proxy-Anchor's knows how hard it is among the
-others of its class (Kim et al., 2020, section 3). Losses differ in what they average over, so
-their gradients are told relative to their own mean over all pairs of the kind: 1 is the mean.
-"""
-
+# B = batch, C = classes, D = embedding dim
 # B = batch, C = classes, P = pairs
 
 from collections.abc import Sequence
@@ -14,18 +10,51 @@ from itertools import islice
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from dml_core.data.prepared import DevelopmentData, open_development
 from dml_core.evaluation.arrays import DoubleArray
-from dml_core.losses.proxies import ProxyLoss
-from dml_core.measures.hardness_bins import Curve, average_by_bin
-from dml_core.measures.measured import Measured
-from dml_core.measures.similarity_gradients import cosine_similarities, similarity_gradients
-from dml_core.measures.winner_folders import WinnerFolder
+from dml_core.losses.proxies import MASKED, ProxyLogits, ProxyLoss
+from dml_core.measures.measured import Curve, Measured, WinnerFolder, average_by_bin
 from dml_core.training.checkpoint import Checkpoint
 from dml_core.training.determinism import limited_threads
 from dml_core.training.epoch import training_batches
 from dml_core.training.state import TrialState, build_state, restore_state
+
+
+def cosine_similarities(embeddings: Tensor, proxies: Tensor) -> Tensor:
+    """Returns the (B, C) cosines of (B, D) embeddings with (C, D) proxies, in float64."""
+    return functional.normalize(embeddings.double()) @ functional.normalize(proxies.double()).T
+
+
+def loss_of_similarities(loss: ProxyLoss, similarities: Tensor, labels: Tensor) -> Tensor:
+    """Returns the scalar loss as a function of the cosines, which carry the gradient.
+
+    All proxies take part, also where training draws some of them.
+
+    Args:
+        loss: any loss with proxies; of its proxies nothing but the number is used.
+        similarities: (B, C).
+        labels: (B,) class indices.
+    """
+    logits = similarities * loss.logit_scale
+    column = labels.unsqueeze(1)
+    target = logits.gather(1, column).squeeze(1)
+    others = logits.scatter(1, column, MASKED)
+    rest = torch.logsumexp(others, dim=0 if loss.sum_over == "images" else 1)
+    unused = torch.zeros((), dtype=logits.dtype, device=logits.device)
+    parts = ProxyLogits(target, rest, mean_other=unused)
+    return loss.reduce_logits(parts, labels, num_proxies=similarities.shape[1])
+
+
+def similarity_gradients(loss: ProxyLoss, similarities: Tensor, labels: Tensor) -> Tensor:
+    """Returns the (B, C) derivatives of the loss by each cosine, all others held still."""
+    leaf = similarities.detach().requires_grad_(True)
+    with torch.enable_grad():
+        value = loss_of_similarities(loss, leaf, labels)
+    (gradients,) = torch.autograd.grad(value, leaf)
+    return gradients
+
 
 MAX_BATCHES = 20
 """Some thousand images: enough for steady means, and some seconds at most."""

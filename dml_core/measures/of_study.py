@@ -4,9 +4,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dml_core.measures.gradients import measure_gradients
-from dml_core.measures.measured import FILE_NAME, Measured, write_measures
+from dml_core.measures.measured import (
+    FILE_NAME,
+    Measured,
+    WinnerFolder,
+    list_winners,
+    write_measures,
+)
 from dml_core.measures.step_cost import measure_step_cost
-from dml_core.measures.winner_folders import WinnerFolder, list_winners
 
 MEASURES: dict[str, Callable[[Sequence[WinnerFolder]], Measured]] = {
     "gradients": measure_gradients,

@@ -1,23 +1,55 @@
 """Measures the time and the memory of a training step, all arms in turn."""
 
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from statistics import median
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from dml_core.config import TrialConfig
 from dml_core.data.prepared import open_development
-from dml_core.measures.measured import Measured
-from dml_core.measures.step_memory import measure_peak_bytes
-from dml_core.measures.winner_folders import WinnerFolder
+from dml_core.measures.measured import Measured, WinnerFolder
 from dml_core.samplers import Batch
 from dml_core.training.determinism import limited_threads
 from dml_core.training.epoch import EpochNumbers, take_step, training_batches
 from dml_core.training.state import TrialState, build_state
+
+_ALLOCATION = "[memory]"
+
+
+def measure_peak_bytes(work: Callable[[], object], *, device: torch.device) -> int:
+    """Returns the most bytes of tensors that were held at one time beyond those before the work.
+
+    On a CPU torch's own allocations are counted one by one. The resident size of the process
+    would also hold what earlier work left in the allocator, so that one arm would hide another.
+    """
+    if device.type == "cuda":
+        return _measure_on_gpu(work, device)
+    # Otherwise the profiler's library writes to stderr that it looked for a GPU.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        work()
+    results = recorded.profiler.kineto_results
+    changes = [event for event in results.events() if event.name() == _ALLOCATION]
+    held = highest = 0
+    for change in sorted(changes, key=lambda event: event.start_ns()):
+        held += change.nbytes()
+        highest = max(highest, held)
+    return highest
+
+
+def _measure_on_gpu(work: Callable[[], object], device: torch.device) -> int:
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    work()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 @dataclass(frozen=True)

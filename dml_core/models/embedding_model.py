@@ -101,3 +101,13 @@ class EmbeddingModel(nn.Module):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
             digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
+
+
+def place_model(
+    model: EmbeddingModel, *, device: torch.device, channels_last: bool
+) -> EmbeddingModel:
+    """Moves the model and returns it; feature maps take their layout from the first weights."""
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    model.to(device)
+    model.to(memory_format=layout)
+    return model

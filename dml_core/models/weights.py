@@ -1,14 +1,145 @@
-"""Fits stored tensors to a trunk, or says exactly why they do not fit."""
+"""Reads stored tensors without running code, and fits them to a trunk."""
 
-from collections.abc import Iterable
+import os
+import zipfile
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from dml_core.models.checkpoint_files import StateDict, read_state_dict
 from dml_core.models.problems import ModelError
 from dml_core.models.stages import Stages, as_sequential
+
+MAX_VALUES = 1_000_000
+"""Values in a file, those that are referred to twice counted twice."""
+
+
+class UnsafeFile(ValueError):
+    """A file of tensors is not what an honest writer makes; the message says why."""
+
+
+def load_plain(path: Path) -> Any:
+    """Returns the tensors and plain values of a file; raises whatever torch does for other bytes.
+
+    Raises:
+        UnsafeFile: where the content would take more memory than an honest file of its size.
+    """
+    _check_is_not_compressed(path)
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    _count(content, MAX_VALUES)
+    return content
+
+
+def _check_is_not_compressed(path: Path) -> None:
+    # torch.save compresses nothing, so that the members are never larger than the file.
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        claimed = sum(member.file_size for member in archive.infolist())
+    if claimed > os.path.getsize(path):
+        raise UnsafeFile(f"it claims to unpack to {claimed:,} bytes, more than it has")
+
+
+def _count(value: Any, budget: int) -> int:
+    """Returns what is left of the budget after a value and all in it."""
+    if budget <= 0:
+        raise UnsafeFile(f"it holds more than {MAX_VALUES:,} values")
+    budget -= 1
+    if isinstance(value, Tensor):
+        _check_has_its_storage(value)
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            budget = _count(inner, _count(key, budget))
+    elif isinstance(value, list | tuple | set | frozenset):
+        for inner in value:
+            budget = _count(inner, budget)
+    return budget
+
+
+def _check_has_its_storage(tensor: Tensor) -> None:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise UnsafeFile(f"it holds a tensor of another kind ({tensor.layout})")
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        shape = tuple(tensor.shape)
+        raise UnsafeFile(f"it holds a tensor that claims the shape {shape} without so many numbers")
+
+
+StateDict = dict[str, Tensor]
+
+_WRAPPERS = ("state_dict", "model")
+
+
+def read_state_dict(path: Path) -> StateDict:
+    """Returns the tensors of a file by name.
+
+    The file is a `.safetensors`, or what torch.save made of a state_dict or of a mapping that
+    holds one as `state_dict` or `model`. Values that are no tensors are left out.
+
+    Raises:
+        ModelError: where the file is missing, is no such file, or holds code.
+    """
+    if not path.is_file():
+        raise ModelError(
+            f"model.weights must be none, imagenet, package:efficientnet_lite0 or a file. "
+            f"Got {str(path)!r}, which is {'a folder' if path.is_dir() else 'not there'}. "
+            "Correct the path, or choose one of the others."
+        )
+    content = _read_content(path)
+    tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
+    if not tensors:
+        found = ", ".join(repr(name) for name in list(content)[:10]) or "nothing"
+        raise _not_a_checkpoint(path, f"it holds no tensors, but {found}")
+    return tensors
+
+
+def _read_content(path: Path) -> Mapping[str, Any]:
+    try:
+        content = _load_once(path.resolve(), *_identify(path))
+    except Exception as error:  # Arbitrary bytes raise arbitrary errors.
+        raise _not_a_checkpoint(path, _first_sentence(error)) from error
+    for wrapper in _WRAPPERS:
+        if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
+            content = content[wrapper]
+    if not isinstance(content, Mapping) or not all(isinstance(name, str) for name in content):
+        raise _not_a_checkpoint(path, f"it holds a {type(content).__name__}, no names of tensors")
+    return content
+
+
+# All trials of a sweep begin with the same weights, and a worker trains many.
+@lru_cache(maxsize=1)
+def _load_once(path: Path, modified_ns: int, size: int) -> Any:
+    return _load(path)
+
+
+def _identify(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size
+
+
+def _load(path: Path) -> Any:
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    return load_plain(path)
+
+
+def _first_sentence(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:200].rstrip(".") if lines else type(error).__name__
+
+
+def _not_a_checkpoint(path: Path, reason: str) -> ModelError:
+    return ModelError(
+        f"model.weights must be a file of tensors by name, because nothing else is read from a "
+        f"checkpoint and no code is run. Got {str(path)!r}: {reason}. "
+        "Save it with torch.save(model.state_dict(), path)."
+    )
+
 
 PACKAGE_WEIGHTS = "package:efficientnet_lite0"
 PACKAGE_BACKBONE = "timm:tf_efficientnet_lite0"

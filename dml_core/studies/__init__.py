@@ -6,8 +6,8 @@ from dml_core.studies.definition import SchedulerConfig, Study
 from dml_core.studies.dimensions import Choice, Dimension, Range
 from dml_core.studies.loading import check_batches, list_studies, load_study
 from dml_core.studies.resolved import ResolvedStudy
-from dml_core.studies.trial_spec import TrialRecord, TrialSpec
 from dml_core.studies.winners import Winner, choose_winners
+from dml_core.trials.spec import TrialRecord, TrialSpec
 
 __all__ = [
     "Choice",

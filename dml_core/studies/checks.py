@@ -1,17 +1,253 @@
 """Finds what makes a study's answer worthless though each of its lines is well-formed."""
 
+import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dml_core.config import TrialConfig
+from dml_core.config.data import DataBase
 from dml_core.config.loading import to_flat_dict
 from dml_core.config.problems import suggest
+from dml_core.data.prepared_info import effective_values
+from dml_core.studies.arm_checks import resolve_arms
 from dml_core.studies.arms import ResolvedArm
-from dml_core.studies.data_checks import find_arm_data_problems
-from dml_core.studies.definition import NAME_PATTERN
+from dml_core.studies.definition import NAME_PATTERN, Study
+from dml_core.studies.dimensions import Choice
 from dml_core.studies.resolved import ResolvedStudy
+
+MAX_CONFIGURATIONS = 5_000
+"""Configurations that checking a study looks at, about a millisecond each."""
+MAX_TRAININGS = 20_000
+"""Trainings of one study: its search over all folds, and its repeats."""
+
+
+def find_size_problems(study: ResolvedStudy) -> list[str]:
+    """Returns why a study cannot even be checked or listed, a sentence each."""
+    return [*_find_many_configurations(study), *_find_many_trainings(study)]
+
+
+def _find_many_configurations(study: ResolvedStudy) -> Iterable[str]:
+    total = sum(_count_corners(arm) for arm in study.arms)
+    if total > MAX_CONFIGURATIONS:
+        yield (
+            f"nuisance has so many options that {total:,} configurations would have to be checked, "
+            f"more than {MAX_CONFIGURATIONS:,}. List fewer options, or give a range."
+        )
+
+
+def _find_many_trainings(study: ResolvedStudy) -> Iterable[str]:
+    searched = len(study.searched_arms) * study.trials_per_arm * study.folds
+    total = searched + len(study.arms) * len(study.seeds)
+    if total > MAX_TRAININGS:
+        yield (
+            f"trials_per_arm={study.trials_per_arm:,} over {len(study.arms):,} arms, "
+            f"{study.folds} fold(s) and {len(study.seeds):,} seeds makes {total:,} trainings, more "
+            f"than {MAX_TRAININGS:,}. Make several studies of it."
+        )
+
+
+def _count_corners(arm: ResolvedArm) -> int:
+    return 2 + sum(len(dimension.corners()) for dimension in arm.space.values())
+
+
+def count_trials_per_arm(study: Study, arms: Iterable[ResolvedArm]) -> int:
+    """Returns the tries of each arm that has something to tune; 0 where none has."""
+    searched = [arm for arm in arms if arm.space]
+    if not searched:
+        return 0
+    if study.searcher == "grid" and study.trials_per_arm is None:
+        return _count_points(searched[0])
+    return study.trials_per_arm or 0
+
+
+def find_budget_problems(study: Study, arms: Iterable[ResolvedArm]) -> list[str]:
+    """Returns what is wrong with the search's size, a sentence each."""
+    searched = [arm for arm in arms if arm.space]
+    if not searched:
+        if study.trials_per_arm is None:
+            return []
+        return [
+            f"trials_per_arm={study.trials_per_arm} has no use, since no arm has nuisance values "
+            "to try. Leave it out, or name some under nuisance."
+        ]
+    if study.searcher == "grid":
+        return list(_find_grid_problems(study, searched))
+    if study.trials_per_arm is None:
+        return [f"trials_per_arm is missing; searcher: {study.searcher} needs a number of tries."]
+    return []
+
+
+def _find_grid_problems(study: Study, searched: list[ResolvedArm]) -> Iterable[str]:
+    ranges = dict.fromkeys(
+        key
+        for arm in searched
+        for key, dimension in arm.space.items()
+        if not isinstance(dimension, Choice)
+    )
+    for key in ranges:
+        yield (
+            f"nuisance.{key} is a range, which searcher: grid cannot list. "
+            "Write {choice: [...]}, or use searcher: random."
+        )
+    if ranges:
+        return
+    sizes = {arm.name: _count_points(arm) for arm in searched}
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        yield (
+            "nuisance must give every arm a grid of the same size, so that all have the same "
+            f"budget. Got {listed}. Use searcher: random."
+        )
+        return
+    size = next(iter(sizes.values()))
+    if study.trials_per_arm not in (None, size):
+        yield (
+            f"trials_per_arm must be the size of the grid, {size}, or be left out. "
+            f"Got {study.trials_per_arm}. For a part of the grid use searcher: random."
+        )
+
+
+def _count_points(arm: ResolvedArm) -> int:
+    return math.prod(len(dimension.corners()) for dimension in arm.space.values())
+
+
+_PLACES = frozenset({"alias", "prepared_root"})
+
+
+def find_arm_data_problems(study: ResolvedStudy, configs: Mapping[str, TrialConfig]) -> list[str]:
+    """Returns what makes trials of one study read different data, a sentence each."""
+    return [*_find_tuned_data(study, configs), *_find_different_data(configs)]
+
+
+def find_shared_folders(variants: Mapping[str, ResolvedStudy], project: DataBase) -> list[str]:
+    """Returns why a study, or one of its profiles, would replace data that others read.
+
+    Args:
+        variants: the study by "", and the study with each of its profiles by the profile's name.
+        project: the dataset of the parameters.
+    """
+    own = {name: data for name, study in variants.items() if (data := _data_of(study)) is not None}
+    problems = [
+        text for name, data in own.items() for text in _compare(name, variants[name], data, project)
+    ]
+    written = {
+        name: data
+        for name, study in variants.items()
+        if "data.alias" in study.definition.fixed
+        and (data := _data_of(replace(study, overrides={}))) is not None
+    }
+    for (one, first), (other, second) in itertools.combinations(written.items(), 2):
+        problems += _compare_variants(one, first, other, second)
+    return problems
+
+
+def _decisive_values(data: DataBase) -> dict[str, Any]:
+    """Returns the values that decide the prepared bytes, the place of the raw images included."""
+    raw = getattr(data, "raw", None)
+    return {**effective_values(data, has_undecided=True), **({} if raw is None else {"raw": raw})}
+
+
+def _changed_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    return [key for key in {**one, **other} if one.get(key) != other.get(key)]
+
+
+def _find_tuned_data(study: ResolvedStudy, configs: Mapping[str, TrialConfig]) -> Iterable[str]:
+    tuned = {
+        key: arm.name
+        for arm in study.arms
+        if arm.name in configs
+        for key in arm.space
+        if key.removeprefix("data.") in {*_decisive_values(configs[arm.name].data), *_PLACES}
+        and key.startswith("data.")
+    }
+    for key, arm in tuned.items():
+        place = "" if key in study.definition.nuisance else f"arms.{arm}."
+        yield (
+            f"{place}nuisance.{key} cannot be tuned, since all trials of a study share one "
+            "prepared dataset. Put one value into fixed, or make a study of each."
+        )
+
+
+def _find_different_data(configs: Mapping[str, TrialConfig]) -> Iterable[str]:
+    first: tuple[str, dict[str, Any]] | None = None
+    for arm, config in configs.items():
+        values = {**_decisive_values(config.data), "alias": str(config.data.prepared_path)}
+        first = first or (arm, values)
+        changed = _changed_keys(first[1], values)
+        if changed == ["alias"]:
+            yield (
+                f"arms.{arm} has another data.alias than arm {first[0]!r} for the same data. The "
+                "name of a folder decides nothing, and the data would be prepared twice. Put it "
+                "into fixed, or leave it out."
+            )
+        elif changed:
+            yield (
+                f"arms.{arm} has another data.{changed[0]} than arm {first[0]!r}, but all arms "
+                "share one prepared dataset, or their scores could not be compared. "
+                "Put it into fixed, or make a study of each."
+            )
+
+
+def _data_of(study: ResolvedStudy) -> DataBase | None:
+    """Returns the dataset of a study's arms; None where it is not one, which is told elsewhere."""
+    configs = resolve_arms(study)
+    if not configs or any(_find_different_data(configs)):
+        return None
+    return next(iter(configs.values())).data
+
+
+def _compare(
+    profile: str, study: ResolvedStudy, data: DataBase, project: DataBase
+) -> Iterable[str]:
+    now, before = _decisive_values(data), _decisive_values(project)
+    changed = _changed_keys(before, now)
+    if not changed or data.prepared_path != project.prepared_path:
+        return
+    listed = ", ".join(
+        f"{place}={now.get(key)!r} (in the parameters: {before.get(key)!r})"
+        for key in changed
+        if (place := _find_place(key, profile, study))
+    )
+    section = f"profiles.{profile}.fixed" if profile else "fixed"
+    yield (
+        f"{section}.data.alias must name a folder of the study's own where it changes the prepared "
+        f"data, since preparing them would overwrite {project.prepared_path}, which other studies "
+        f"read. Got {data.folder_name!r} and {listed or f'another data.{changed[0]}'}. "
+        "Choose another name, or leave these values out."
+    )
+
+
+def _find_place(key: str, profile: str, study: ResolvedStudy) -> str:
+    """Returns where a study gives a value of its data; empty where it only follows from others."""
+    start, name = f"profiles.{profile}." if profile else "", f"data.{key}"
+    if key == "folds":
+        return f"{start}folds"
+    if name in study.definition.fixed:
+        return f"{start}fixed.{name}"
+    owners = [arm.name for arm in study.arms if name in arm.layer]
+    return f"arms.{owners[0]}.{name}" if owners else ""
+
+
+def _compare_variants(one: str, first: DataBase, other: str, second: DataBase) -> Iterable[str]:
+    changed = _changed_keys(_decisive_values(first), _decisive_values(second))
+    who = f"profiles.{one}" if one else "the study itself"
+    if changed and first.prepared_path == second.prepared_path:
+        yield (
+            f"profiles.{other} has another data.{changed[0]} than {who} under the same data.alias "
+            f"{second.folder_name!r}, so each would replace the other's data. Give it a "
+            f"profiles.{other}.fixed.data.alias of its own."
+        )
+    if not changed and first.prepared_path != second.prepared_path:
+        yield (
+            f"profiles.{other}.fixed.data.alias must be that of {who}, since their data differ by "
+            f"the name alone and would be prepared twice. Got {second.folder_name!r} and "
+            f"{first.folder_name!r}."
+        )
+
 
 _OWNED = {
     "seed": "seeds lists the seeds of all trials",

@@ -1,4 +1,4 @@
-"""A study as its YAML file says it."""
+"""A study as its YAML file says it: arms, figures and claims."""
 
 import math
 from typing import Annotated, Any, Literal, Self
@@ -7,9 +7,133 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from dml_core.config.loading import flatten, put_over
 from dml_core.config.section import Section
-from dml_core.studies.claims import Claim
 from dml_core.studies.dimensions import DimensionField, is_dimension
-from dml_core.studies.figures import Figure, Published
+
+CURVE_AXES = ("epoch", "seconds", "hardness", "*")
+"""Values of x along which one training gives a whole curve."""
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _with_text_keys(value: Any) -> Any:
+    """YAML reads 30 and 0.1 as numbers, also where they are keys."""
+    if not isinstance(value, dict):
+        return value
+    return {str(key): _with_text_keys(inner) for key, inner in value.items()}
+
+
+Metrics = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_as_list)]
+
+
+class Figure(Section):
+    """One picture of a study's results."""
+
+    kind: Literal["line", "lines", "bar", "heatmap", "matrices"] = "bar"
+    """line: y over x; lines: one for each group; bar: one for each x; heatmap: x by group;
+    matrices: the table y of each arm, after its first and its last epoch."""
+    x: str = "arm"
+    """A key that the arms vary; `arm` for bars; for lines also `epoch`, `seconds` (of training),
+    `hardness` (of a gradient), or `*`, the number in the place of the star in y."""
+    y: Metrics = ("test.recall_at_1",)
+    """`test.`, `validation.`, `train.`, `cost.`, `gradient.` or `table.` and a name; several are
+    drawn together."""
+    group: str = ""
+    """A key that the arms vary: one line, colour or row for each of its values. Curves without it
+    have one line for each arm."""
+    log_x: bool = False
+    """Draw x on a logarithmic axis."""
+    title: str = ""
+    """What the picture shows; empty takes the study's question."""
+    x_label: str = ""
+    """Text below the axis, with its unit; empty takes the key."""
+    y_label: str = ""
+    """Text beside the axis, with its unit; empty takes the metric."""
+
+    @property
+    def is_curves(self) -> bool:
+        """Whether each training gives a whole line."""
+        return self.x in CURVE_AXES
+
+
+class Published(Section):
+    """Numbers that a paper printed, drawn in a panel of their own with what they are of."""
+
+    dataset: str = Field(min_length=1)
+    """What they were measured on."""
+    backbone: str = Field(min_length=1)
+    """The network."""
+    source: str = Field(min_length=1)
+    """Paper and table."""
+    metric: str = "R@1 (%)"
+    """What they are, with the unit."""
+    x_label: str = ""
+    """What the series run over; empty takes the figure's."""
+    note: str = ""
+    """What to know, such as that they were read off a plot."""
+    series: Annotated[dict[str, dict[str, float]], BeforeValidator(_with_text_keys)] = Field(
+        min_length=1
+    )
+    """For each line, bar colour or row of a heat map: value by x."""
+
+
+class Side(Section):
+    """One side of a claim: the mean of a metric over some arms, seed by seed."""
+
+    arms: tuple[str, ...] = Field(min_length=1)
+    """Names of arms; several are averaged."""
+    metric: str = ""
+    """As in figures; `first.`, `last.` or `mean.` before it takes one number of a curve over the
+    epochs. Empty takes the main figure's first."""
+
+
+class Trend(Section):
+    """How a metric changes with a key that the arms vary: its slope over the values' ranks."""
+
+    key: str
+    """A key with numbers as values."""
+    metric: str = ""
+    """As in `Side`."""
+    arms: tuple[str, ...] = ()
+    """Only these arms; empty takes all."""
+
+
+class Claim(Section):
+    """A sentence of a paper and the rule that says whether a run supports it.
+
+    The left side less the right one (or the slope of a trend) is taken for each seed. Its 95 %
+    interval over the seeds decides: supported where all of it is as expected, contradicted where
+    none of it is, and otherwise nobody can tell.
+    """
+
+    text: str = Field(min_length=1)
+    """What the paper says, in one line."""
+    left: Side | None = None
+    """The side that is claimed to be higher or lower."""
+    right: Side | None = None
+    """What it is compared with; empty compares with zero."""
+    trend: Trend | None = None
+    """In the place of the two sides."""
+    expect: Literal["higher", "lower", "within"] = "higher"
+    """Whether the difference lies above `by`, below minus `by`, or between the two."""
+    by: float = Field(default=0.0, ge=0)
+    """By how much at least; for within, at most."""
+    ratio: bool = False
+    """Take the left side divided by the right one, less 1, in the place of the difference."""
+
+    @model_validator(mode="after")
+    def check_sides(self) -> Self:
+        """Refuses a claim that says nothing, or two things."""
+        if (self.left is None) == (self.trend is None):
+            found = "both" if self.left else "neither"
+            raise ValueError(f"needs exactly one of left and trend. Got {found}")
+        if self.right is None and self.ratio:
+            raise ValueError("ratio needs a right side to divide by. Got none")
+        if self.expect == "within" and self.by == 0:
+            raise ValueError("expect: within needs by, the largest difference that still counts")
+        return self
+
 
 Searcher = Literal["grid", "random", "tpe"]
 Measure = Literal["gradients", "step_cost"]

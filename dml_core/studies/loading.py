@@ -1,27 +1,102 @@
 """Reads study files and reports everything that is wrong with one at once."""
 
+import copy
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
 
 from dml_core.config.loading import ProjectConfig
-from dml_core.config.problems import ConfigError, suggest
-from dml_core.config.yaml_reading import read_yaml_mapping
+from dml_core.config.problems import ConfigError, describe, suggest
+from dml_core.config.yaml_files import read_yaml_mapping, read_yaml_text
 from dml_core.studies.arm_checks import TrainingSize, find_arm_problems, resolve_arms
 from dml_core.studies.arms import ResolvedArm, expand_arms
-from dml_core.studies.budget_checks import count_trials_per_arm, find_budget_problems
 from dml_core.studies.checks import (
+    count_trials_per_arm,
     find_arm_set_problems,
     find_baseline_problems,
+    find_budget_problems,
     find_key_problems,
+    find_shared_folders,
+    find_size_problems,
 )
-from dml_core.studies.claim_checks import find_claim_problems
-from dml_core.studies.data_checks import find_shared_folders
-from dml_core.studies.definition import NAME_PATTERN, Study, apply_profile
-from dml_core.studies.figure_checks import find_figure_problems
-from dml_core.studies.reading import read_definition
+from dml_core.studies.definition import (
+    NAME_PATTERN,
+    ArmDefinition,
+    Figure,
+    Profile,
+    SchedulerConfig,
+    Study,
+    apply_profile,
+)
 from dml_core.studies.resolved import ResolvedStudy
-from dml_core.studies.size_checks import find_size_problems
+from dml_core.studies.result_checks import find_claim_problems, find_figure_problems
+
+_PLACEHOLDER = Study(question="?", arms={"arm": ArmDefinition()})
+
+
+def read_definition(content: dict[str, Any]) -> tuple[Study, list[str]]:
+    """Returns the study and what is wrong with its form, a sentence each.
+
+    Where something is wrong, the study is what remains without it, so that its values can be
+    checked too, and all problems be reported at once.
+    """
+    problems: list[str] = []
+    has_lost_arms = False
+    rest = copy.deepcopy(content)
+    while True:
+        try:
+            return Study.model_validate(rest), problems
+        except ValidationError as error:
+            locations = [detail["loc"] for detail in error.errors(include_url=False)]
+            # Where arms were malformed and left out, it is no news that none are there.
+            if () not in locations or not has_lost_arms:
+                problems += _describe(error)
+            removed = [_leave_out(rest, location) for location in locations if location]
+            # Without this a problem that cannot be left out would be met again for ever.
+            if () in locations or not any(removed):
+                return _PLACEHOLDER, problems
+            has_lost_arms |= any(location[0] in ("arms", "grid") for location in locations)
+
+
+def _describe(error: ValidationError) -> list[str]:
+    found = describe(error, sections={}, known_keys=_known_keys())
+    return [_clean(text) for text in found]
+
+
+def _clean(text: str) -> str:
+    return text.replace(".[key] must be text that matches", " must be a name that matches").replace(
+        ".[key] must be", " must be"
+    )
+
+
+def _leave_out(content: dict[str, Any], location: Sequence[int | str]) -> bool:
+    """Removes the innermost named entry that a problem's location leads to, if it is there."""
+    if location[0] == "question":
+        content["question"] = "?"
+        return True
+    node: Any = content
+    owner, name = None, None
+    for part in location:
+        if not isinstance(node, dict) or part not in node:
+            break
+        owner, name, node = node, part, node[part]
+    # An entry with two problems is gone when the second one is looked at.
+    if owner is not None:
+        del owner[name]
+    return owner is not None
+
+
+def _known_keys() -> list[str]:
+    keys = list(Study.model_fields)
+    sections: dict[str, type[BaseModel]] = {"figure": Figure, "scheduler": SchedulerConfig}
+    for section, model in sections.items():
+        keys += [f"{section}.{name}" for name in model.model_fields]
+    return [*keys, *(f"profiles.smoke.{name}" for name in Profile.model_fields)]
+
 
 FILE_PROFILE = "quick"
 """The profile that is the file itself."""
@@ -38,6 +113,7 @@ def load_study(
     *,
     profile: str | None = None,
     size: TrainingSize | None = None,
+    text: str | None = None,
 ) -> ResolvedStudy:
     """Returns the study in a file, over the project's params.yaml and below its `--set`.
 
@@ -48,11 +124,13 @@ def load_study(
             it is.
         size: of the prepared data, where it is known; then batches that cannot be made of them
             are found too.
+        text: the file's content where it was read before; None reads the file.
 
     Raises:
         ConfigError: with the file, and every problem with its key.
     """
-    definition, problems = read_definition(read_yaml_mapping(path))
+    text = read_yaml_text(path) if text is None else text
+    definition, problems = read_definition(read_yaml_mapping(path, text=text))
     is_well_formed = not problems
     if not re.match(NAME_PATTERN, path.stem):
         problems.append(
@@ -65,7 +143,7 @@ def load_study(
             "Put its values into the study."
         )
     chosen, arms = _put_profile_over(definition, profile, problems)
-    study = _assemble(path, chosen, arms, project)
+    study = replace(_assemble(path, chosen, arms, project), text=text)
     problems += _find_problems(study, size=size, is_well_formed=is_well_formed)
     if is_well_formed:
         variants = _list_variants(path, definition, project)

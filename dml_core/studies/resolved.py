@@ -14,7 +14,7 @@ from dml_core.config.problems import suggest
 from dml_core.seeding import numpy_stream
 from dml_core.studies.arms import ResolvedArm
 from dml_core.studies.definition import SchedulerConfig, Searcher, Study
-from dml_core.studies.trial_spec import Stage, TrialSpec
+from dml_core.trials.spec import Stage, TrialSpec
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class ResolvedStudy:
     """The trial's keys of params.yaml, below the study's `fixed`."""
     overrides: dict[str, Any]
     """The trial's keys of `--set`, above everything else."""
+    text: str = ""
+    """The file's content, as it was read."""
 
     @property
     def digest(self) -> str:
@@ -206,8 +208,8 @@ class ResolvedStudy:
         arms = {}
         for arm in self.arms:
             flat = to_flat_dict(self.arm_config(arm.name))
-            # Where the data lie decides nothing.
-            del flat["data.prepared_root"], flat["data.alias"]
+            # Where the data lie decides nothing, and what became of leaks is in the data's hash.
+            del flat["data.prepared_root"], flat["data.alias"], flat["data.on_leak"]
             arms[arm.name] = [flat, {key: d.describe() for key, d in arm.space.items()}]
         return {
             "name": self.name,

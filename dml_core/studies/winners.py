@@ -9,7 +9,7 @@ from typing import Any
 
 from dml_core.studies.dimensions import Bound
 from dml_core.studies.resolved import ResolvedStudy
-from dml_core.studies.trial_spec import TrialRecord
+from dml_core.trials.spec import TrialRecord
 
 
 @dataclass(frozen=True)

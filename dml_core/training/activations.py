@@ -19,6 +19,12 @@ from dml_core.data.prepared import DevelopmentData
 from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.seeding import numpy_stream
 from dml_core.training.activation_store import Rows, StoredSet, store_root
+from dml_core.trials.key import (
+    describe_device,
+    hash_input_code,
+    read_libraries,
+    say_libraries,
+)
 
 _FORMAT = 2
 _LOGGER = logging.getLogger(__name__)
@@ -121,7 +127,7 @@ class WantedActivations:
             num_views: the first view is plain, the others are augmented.
         """
         self.num_views = num_views
-        self.facts = _describe(model, config, content_hash)
+        self.facts = _describe(model, config, content_hash, device)
         self.name = f"{config.data.folder_name}-{_hash(self.facts)}-{_set_key(inputs.images.paths)}"
         self.stored = StoredSet(store_root(config.data) / self.name)
         self._model, self._config, self._inputs, self._device = model, config, inputs, device
@@ -165,7 +171,9 @@ class WantedActivations:
         return found
 
 
-def _describe(model: EmbeddingModel, config: TrialConfig, content_hash: str) -> dict[str, Any]:
+def _describe(
+    model: EmbeddingModel, config: TrialConfig, content_hash: str, device: torch.device
+) -> dict[str, Any]:
     """Returns all that the activations depend on but the choice of images."""
     return {
         "format": _FORMAT,
@@ -173,6 +181,9 @@ def _describe(model: EmbeddingModel, config: TrialConfig, content_hash: str) -> 
         "network": model.frozen_fingerprint(),
         "size": config.input_size_px,
         "augmentation": config.augmentation.model_dump(mode="json"),
+        "code": hash_input_code(),
+        "libraries": say_libraries(read_libraries()),
+        "device": describe_device(device),
     }
 
 

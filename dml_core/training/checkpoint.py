@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dml_core.config import TrialConfig
-from dml_core.models.plain_loading import load_plain
+from dml_core.models.weights import load_plain
 
 FORMAT = "dml-checkpoint-1"
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -31,6 +31,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "label_scale": (list, tuple),
     "data_hash": str,
     "split_hash": str,
+    "made_with": dict,
 }
 
 
@@ -61,6 +62,8 @@ class Checkpoint:
     label_scale: tuple[float, ...] = ()
     data_hash: str = ""
     split_hash: str = ""
+    made_with: dict[str, str] = field(default_factory=dict)
+    """Training code, libraries and kind of device, from `say_maker`; empty where unknown."""
 
     def selected_model(self) -> dict[str, Any]:
         """Returns the weights that the trial's result is made of."""
@@ -177,6 +180,9 @@ def _check_types(values: dict[str, Any]) -> None:
         tensors = values.get(name, {})
         if not all(isinstance(key, str) and isinstance(t, Tensor) for key, t in tensors.items()):
             raise TypeError(f"{name} holds other things than tensors by name")
+    texts = [text for pair in values.get("made_with", {}).items() for text in pair]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("made_with holds other things than texts by name")
     if not all(isinstance(scale, float) for scale in values["label_scale"]):
         raise TypeError("label_scale holds other things than numbers")
     if min(values["epoch"], values["best_epoch"], values["num_classes"]) < 0:

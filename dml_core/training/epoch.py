@@ -10,15 +10,14 @@ import torch
 from torch import Tensor
 
 from dml_core.data.inputs import ALL
-from dml_core.data.prefetching import prefetch
+from dml_core.data.parallel import prefetch
 from dml_core.samplers import Batch
 from dml_core.seeding import numpy_stream, torch_stream
+from dml_core.training.ddp import embed_batch, seed_part, seed_whole, share_gradients
 from dml_core.training.determinism import seeded_torch
-from dml_core.training.optimizers import set_learning_rates
+from dml_core.training.optimizers import compute_learning_rate_factor, set_learning_rates
 from dml_core.training.sampled_rows import stand_in_for
-from dml_core.training.schedules import compute_learning_rate_factor
 from dml_core.training.state import TrialState
-from dml_core.training.team_steps import embed_batch, seed_part, seed_whole, share_gradients
 
 # Looking at a GPU's loss waits for the GPU, so there it is looked at only so often.
 _STEPS_BETWEEN_CHECKS_ON_GPU = 16

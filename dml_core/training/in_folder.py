@@ -10,17 +10,16 @@ from typing import Any
 from dml_core.config import TrialConfig
 from dml_core.config.loading import to_flat_dict
 from dml_core.data.prepared import DevelopmentData
-from dml_core.training.callbacks import EpochCallback, keep_in_folder
 from dml_core.training.checkpoint import (
     Checkpoint,
     checkpoint_path,
     load_checkpoint,
     load_newest_checkpoint,
 )
-from dml_core.training.epochs_file import read_epochs
-from dml_core.training.report import EpochReport, TrialResult
-from dml_core.training.team import Team
+from dml_core.training.ddp import Team
+from dml_core.training.report import EpochCallback, EpochReport, TrialResult, keep_in_folder
 from dml_core.training.trial import run_trial
+from dml_core.trials.journal import read_epochs
 
 
 def train_in_folder(

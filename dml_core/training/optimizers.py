@@ -1,14 +1,45 @@
-"""Builds the optimiser: one parameter group each for trunk, head and proxies."""
+"""Builds the optimiser, with groups for trunk, head and proxies, and its learning rates."""
 
+import math
 from collections.abc import Iterable
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from dml_core.config.optimizer import AdamWConfig, OptimizerConfig, SgdConfig
-from dml_core.training.eager_optimizers import EagerAdamW, EagerSgd
-from dml_core.training.sampled_rows import SampledRowsAdamW, SampledRowsSgd
+from dml_core.config.optimizer import (
+    AdamWConfig,
+    CosineScheduleConfig,
+    InverseTimeScheduleConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    SgdConfig,
+    StepScheduleConfig,
+)
+from dml_core.training.sampled_rows import EagerAdamW, EagerSgd, SampledRowsAdamW, SampledRowsSgd
+
+
+def compute_learning_rate_factor(
+    schedule: ScheduleConfig, *, epoch: int, step: int, num_steps: int
+) -> float:
+    """Returns what the learning rate is multiplied by.
+
+    Args:
+        schedule: the kind and its knobs.
+        epoch: finished epochs.
+        step: finished steps since the start of training.
+        num_steps: steps of the whole training.
+    """
+    match schedule:
+        case StepScheduleConfig():
+            return schedule.gamma ** (epoch // schedule.epochs)
+        case CosineScheduleConfig():
+            half_wave = 0.5 * (1 + math.cos(math.pi * step / max(1, num_steps)))
+            return schedule.final_fraction + (1 - schedule.final_fraction) * half_wave
+        case InverseTimeScheduleConfig():
+            return 1 / (1 + schedule.decay * step)
+        case _:
+            return 1.0
 
 
 def build_optimizer(

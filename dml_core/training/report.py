@@ -1,11 +1,20 @@
-"""What a trial tells of itself: after each epoch, and at its end."""
+"""What a trial reports: after each epoch, and at its end."""
 
 import resource
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import torch
+
+from dml_core.training.checkpoint import (
+    Checkpoint,
+    checkpoint_path,
+    remove_old_checkpoints,
+    save_checkpoint,
+)
 
 
 @dataclass(frozen=True)
@@ -60,3 +69,23 @@ def measure_peak_memory_mib(device: torch.device) -> float:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Linux counts in KiB, macOS in bytes.
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+EpochCallback = Callable[[EpochReport, Checkpoint], bool | None]
+"""Gets the report and the state after an epoch; returning False stops the trial.
+
+The checkpoint's tensors belong to the running trial: save it before returning."""
+
+
+def keep_in_folder(folder: Path) -> EpochCallback:
+    """Returns a callback that keeps the newest checkpoints of a trial in a folder."""
+
+    def save(report: EpochReport, checkpoint: Checkpoint) -> None:
+        training = checkpoint.config.training
+        is_last = report.epoch == report.num_epochs
+        if report.epoch % training.checkpoint_every and not is_last:
+            return
+        save_checkpoint(checkpoint, checkpoint_path(folder, report.epoch))
+        remove_old_checkpoints(folder, keep=training.keep_checkpoints)
+
+    return save

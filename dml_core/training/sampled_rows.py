@@ -1,20 +1,42 @@
-"""Optimisers that move only the rows of a parameter that took part in a step.
-
-A row that took no part stands still: no weight decay, no momentum, no count of a step. Each row
-thus goes the way of an optimiser of its own that is called in its steps alone, and a step costs
-what the rows of that step cost, however many there are.
-"""
+"""Optimisers that move only the rows of a parameter that took part in a step."""
 
 # C = rows of the parameter, K = rows that took part, D = their length
 
+import inspect
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 
-from dml_core.training.eager_optimizers import EagerAdamW, EagerSgd
+
+def _bare(method: Callable[..., Any]) -> Any:
+    return inspect.unwrap(method)
+
+
+class EagerOptimizer(Optimizer):
+    """The methods that all optimisers share."""
+
+    add_param_group = _bare(Optimizer.add_param_group)
+    zero_grad = _bare(Optimizer.zero_grad)
+    state_dict = _bare(Optimizer.state_dict)
+    load_state_dict = _bare(Optimizer.load_state_dict)
+
+
+class EagerAdamW(EagerOptimizer, AdamW):
+    """AdamW, the same bit for bit."""
+
+    # What is taken off also turns gradients off, as long as the step itself has none.
+    step = torch.no_grad()(_bare(AdamW.step))
+
+
+class EagerSgd(EagerOptimizer, SGD):
+    """Stochastic gradient descent, the same bit for bit."""
+
+    step = torch.no_grad()(_bare(SGD.step))
+
 
 # Enough rows to fill vector units, few enough that what is made of them stays in the cache.
 _VALUES_AT_ONCE = 2**17

@@ -18,17 +18,14 @@ from dml_core.losses.base import MetricLoss
 from dml_core.losses.proxies import ProxyLoss
 from dml_core.losses.registry import build_loss_from_config
 from dml_core.models.building import build_model
-from dml_core.models.embedding_model import EmbeddingModel
-from dml_core.models.placement import place_model
+from dml_core.models.embedding_model import EmbeddingModel, place_model
 from dml_core.samplers import BatchSampler, build_sampler
 from dml_core.training.activations import ActivationInputs, make_inputs
 from dml_core.training.checkpoint import Checkpoint, weights_must_fit
+from dml_core.training.ddp import Team
 from dml_core.training.determinism import choose_device, seeded_torch
 from dml_core.training.optimizers import build_optimizer
-from dml_core.training.team import Team
-
-# Keys that may differ on resume: they say where and with how many hands, never what.
-_FREE_KEYS = {"training.device", "training.loader_workers", "data.prepared_root", "data.raw"}
+from dml_core.trials.key import FREE_KEYS, say_maker
 
 
 @dataclass
@@ -158,6 +155,7 @@ def take_checkpoint(state: TrialState) -> Checkpoint:
         label_scale=tuple(float(scale) for scale in state.targets.label_scale),
         data_hash=state.data_hash,
         split_hash=state.split_hash,
+        made_with=say_maker(state.device),
     )
 
 
@@ -190,13 +188,23 @@ def _check_same_trial(state: TrialState, checkpoint: Checkpoint) -> None:
     differing = [
         f"{key}: {then.get(key)!r} then, {now.get(key)!r} now"
         for key in sorted(now.keys() | then.keys())
-        if now.get(key) != then.get(key) and key not in _FREE_KEYS
+        if now.get(key) != then.get(key) and key not in FREE_KEYS
     ]
     if (state.data_hash, state.split_hash) != (checkpoint.data_hash, checkpoint.split_hash):
         differing.append("the prepared data or their split have another hash")
+    maker = say_maker(state.device) if checkpoint.made_with else {}
+    if state.team is not None and not state.team.leads:
+        # The members of a team may be on other machines than the one that wrote it.
+        maker.pop("device", None)
+    differing += [
+        f"{name}: {checkpoint.made_with.get(name)} then, {found} now"
+        for name, found in maker.items()
+        if checkpoint.made_with.get(name) != found
+    ]
     if differing:
         listed = "".join(f"\n  - {line}" for line in differing)
         raise ValueError(
-            "a trial resumes only with the configuration and data that it started with. "
+            "a trial resumes only with the configuration, data, training code, libraries and kind "
+            "of device that it started with. "
             f"Different are:{listed}\nStart afresh with another output folder, or set these back."
         )

@@ -8,16 +8,25 @@ from dml_core.config.loading import (
     resolve_trial_config,
     to_flat_dict,
 )
-from dml_core.config.section_writing import render_section, write_section
 from dml_core.config.trial import TrialConfig
-from dml_core.data.record_checks import sort_and_check
+from dml_core.config.yaml_files import render_section, write_section
+from dml_core.data.duplicates import (
+    FoundImage,
+    check_no_leaks,
+    describe_duplicates,
+    find_copies,
+    find_similar_names,
+    name_places,
+    summarise,
+)
+from dml_core.data.packing import UNREADABLE, digest_record
+from dml_core.data.prepare import sort_and_check
 from dml_core.data.sources.registry import list_images
 from dml_core.data.splits import split_classes
 from flows.commands.raw_folder import MANY_FILES, placed_in_raw
 from flows.commands.terminal import say
-from tasks.adapters.dvc_remote import pull_data, push_data, read_remote
-from tasks.adapters.dvc_session import DvcError, has_repo
-from tasks.adapters.dvc_track import track
+from tasks.versioning.remote import pull_data, push_data, read_remote
+from tasks.versioning.session import DvcError, has_repo, track
 
 
 def run_data_add(
@@ -73,12 +82,30 @@ def _use_folder(params: Path, name: str, chosen: dict[str, object]) -> TrialConf
 
 
 def _check(config: TrialConfig) -> None:
-    records = sort_and_check(list_images(config.data).records, dataset=config.data.folder_name)
+    listing = list_images(config.data)
+    records = sort_and_check(listing.records, dataset=config.data.folder_name)
     split = split_classes(records, config.data)
     say(
         f"{config.data.folder_name}: {len(records):,} images, {len(split.development):,} classes "
         f"to develop on, {len(split.test):,} held back for the test"
     )
+    # Files of the same bytes only: equal pixels and look-alikes are found when they are packed.
+    digests = [digest_record(record, root=listing.root) for record in records]
+    images = [
+        FoundImage(record.path, record.class_name, digest, content=digest)
+        for record, digest in zip(records, digests, strict=True)
+        if digest != UNREADABLE
+    ]
+    places = name_places(split)
+    copies = find_copies(images, places)
+    if config.data.leak_rule == "fail":
+        check_no_leaks(copies, config.data)
+    num_dropped = 0 if config.data.leak_rule == "allow" else len(copies)
+    names = find_similar_names(places)
+    for line in describe_duplicates(
+        summarise(copies, {}, num_dropped=num_dropped, similar_names=names)
+    ):
+        say(f"  duplicates    {line}")
 
 
 def _count_files(folder: Path) -> int:

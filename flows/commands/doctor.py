@@ -9,17 +9,24 @@ from pathlib import Path
 
 from dml_core.config.problems import suggest
 from flows.commands.terminal import say
-from flows.doctor.environment import check_python, check_versions
+from flows.doctor.environment import (
+    check_python,
+    check_sources,
+    check_versions,
+    find_installed_tree,
+)
 from flows.doctor.findings import Finding, broken, ok
 from flows.doctor.ports import check_ports
 from flows.doctor.probing import Probe, run_probes
 from flows.doctor.request import DoctorRequest
+from flows.servers.access import sign_in_to_prefect
 from flows.servers.processes import find_process
 from flows.servers.record import ServerRecord, load_records
-from tasks.context import StudyRequest, load_context
+from flows.servers.registry import choose_mlflow, choose_prefect
+from tasks.study import StudyRequest, load_context
 
 LONGER = "Look at it by hand, or give it longer: dml doctor --timeout 300"
-HERE = ("python", "versions", "plan", "ports", "servers")
+HERE = ("python", "sources", "versions", "plan", "ports", "servers")
 """Subjects that need no process of their own."""
 PROBES = (
     Probe("ray", f"Check ray.address, the network and RAY_AUTH_TOKEN_PATH. {LONGER}"),
@@ -81,6 +88,7 @@ def _check_here(
     """What needs no process of its own."""
     checks: dict[str, Callable[[], list[Finding]]] = {
         "python": lambda: [check_python()],
+        "sources": lambda: [check_sources(Path.cwd(), find_installed_tree())],
         "versions": lambda: [check_versions(Path.cwd())],
         "ports": lambda: check_ports(ports, records),
         "servers": lambda: _check_records(records),
@@ -92,15 +100,17 @@ def make_request(
     study: StudyRequest, records: Mapping[str, ServerRecord], *, timeout_seconds: float
 ) -> DoctorRequest:
     """Returns what the probes are asked, with the servers that a run in this folder would use."""
-    prefect, source = os.environ.get("PREFECT_API_URL", ""), "PREFECT_API_URL"
-    if not prefect and "prefect" in records:
-        prefect, source = f"{records['prefect'].address}/api", "started by dml up"
+    source = "PREFECT_API_URL" if os.environ.get("PREFECT_API_URL") else "started by dml up"
+    # The probes' processes inherit the addresses and what signs in to them.
+    if record := records.get("prefect"):
+        os.environ.update(choose_prefect(record))
+    if record := records.get("mlflow"):
+        os.environ.update(choose_mlflow(record))
     return DoctorRequest(
         study=study,
         timeout_seconds=timeout_seconds,
-        prefect_url=prefect,
+        prefect_url=os.environ.get("PREFECT_API_URL", ""),
         prefect_source=source,
-        mlflow_uri=records["mlflow"].address if "mlflow" in records else "",
     )
 
 
@@ -117,9 +127,12 @@ def _check_plan(request: StudyRequest) -> Finding:
 
 def _read_records(folder: Path) -> tuple[dict[str, ServerRecord], list[Finding]]:
     try:
-        return load_records(folder), []
+        records = load_records(folder)
+        for record in records.values():
+            sign_in_to_prefect(record)
+        return records, []
     except ValueError as error:
-        return {}, [broken("servers", str(error), "Remove .dml/servers.json, then run: dml up")]
+        return {}, [broken("servers", str(error), "Correct that file, then run: dml up")]
 
 
 def _check_records(records: Mapping[str, ServerRecord]) -> list[Finding]:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from rich.table import Table
 
-from dml_core.history.record import Result, history_file, read_history
-from dml_core.studies.metric_units import unit_of
+from dml_core.analysis.history import Result, history_file, read_history
+from dml_core.studies.metrics import unit_of
 from flows.commands.terminal import print_table, say
 from flows.harmless_text import make_harmless
-from tasks.context import StudyRequest, load_context
 from tasks.report_page.history_figure import champion_interval, draw_history
+from tasks.study import StudyRequest, load_context
 
 
 def run_history(study: str, params: Path, *, profile: str | None, as_json: bool) -> None:

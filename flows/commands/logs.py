@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from flows.commands.terminal import say
-from tasks.context import StudyRequest, load_context
 from tasks.run_log import list_logs, read_log
+from tasks.study import StudyRequest, load_context
 
 _SECONDS_BETWEEN_LOOKS = 0.5
 

@@ -3,15 +3,15 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from dml_core.config.yaml_reading import read_yaml_mapping
+from dml_core.config.yaml_files import read_yaml_mapping
 from dml_core.studies.loading import is_file_itself
 from dml_core.studies.resolved import ResolvedStudy
-from dml_core.studies.trial_spec import TrialSpec
+from dml_core.trials.spec import TrialSpec
 from flows.commands.planned_cost import NOTHING_MEASURED, describe, estimate
 from flows.commands.studies import study_names
 from flows.commands.terminal import say
-from tasks.context import STUDIES_FOLDER, StudyRequest, load_context
-from tasks.stages import find_stale_stages
+from tasks.study import STUDIES_FOLDER, StudyRequest, load_context
+from tasks.versioning.stages import find_stale_stages
 
 
 def run_plan(

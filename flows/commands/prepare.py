@@ -4,15 +4,19 @@ import time
 from pathlib import Path
 
 from dml_core.config import load_trial_config
+from dml_core.data.duplicates import describe_duplicates
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.sources.registry import list_images
 from flows.commands.terminal import progress_bar, say
-from tasks.data_restoring import restore_before_preparing
+from tasks.guardian import guarded_folder
+from tasks.versioning.restoring import restore_before_preparing
 
 
 def run_prepare(params: Path, assignments: list[str], *, workers: int) -> None:
     """Prepares the dataset that the parameters choose; says what was made and what was refused."""
     config = load_trial_config(params, assignments).data
+    # Processes of a pool outlive a process that was killed.
+    guarded_folder()
     restore_before_preparing(config)
     started = time.perf_counter()
     with progress_bar(f"preparing {config.folder_name}") as bar:
@@ -36,6 +40,10 @@ def run_prepare(params: Path, assignments: list[str], *, workers: int) -> None:
     say(f"  split hash    {info.split_hash}")
     if info.num_refused:
         say(f"  refused       {info.num_refused} images, see refused.csv there")
+    if duplicates := describe_duplicates(info.duplicates):
+        for line in duplicates:
+            say(f"  duplicates    {line}")
+        say("                listed in duplicates.csv, class names in dataset.json there")
     if info.single_image_classes:
         names = ", ".join(info.single_image_classes[:5])
         say(

@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dml_core.data.records import DatasetError
-from dml_core.data.sources.distribution import archive_stem
-from dml_core.data.sources.raw_search import UNPACKED_SUFFIX
+from dml_core.data.sources.raw_search import UNPACKED_SUFFIX, archive_stem
 from flows.commands.terminal import say
 
 RAW = Path("data") / "raw"

@@ -6,7 +6,9 @@ from pathlib import Path
 from flows.commands.studies import study_names
 from flows.commands.terminal import console, say
 from flows.environment import use_quiet_prefect
-from tasks.context import StudyRequest, load_context
+from tasks.study import StudyRequest, load_context
+from tasks.sweep.lock import check_is_free
+from tasks.versioning.stages import is_versioned, list_tracked
 
 
 def run_studies_to_the_end(
@@ -25,8 +27,12 @@ def run_studies_to_the_end(
     chosen = study_names() if every else names or ["main"]
     # Mistakes are found here too, before Prefect starts, so that they end in a short message.
     for name in chosen:
-        request = StudyRequest(study=name, profile=profile, params=str(params))
-        load_context(request.model_copy(update={"overrides": tuple(assignments)}))
+        request = StudyRequest(
+            study=name, profile=profile, params=str(params), overrides=tuple(assignments)
+        )
+        check_is_free(load_context(request).working_folder)
+        if is_versioned(request):
+            list_tracked()
     wait_for_server = use_quiet_prefect()
     from flows.ablation import ablation
 

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from flows.servers.schedules import check_cron
-from tasks.context import STUDIES_FOLDER, StudyRequest, load_context
+from tasks.study import STUDIES_FOLDER, StudyRequest, load_context
 
 
 def check_request(study: str, *, profile: str | None, cron: str, folder: Path) -> None:

@@ -1,9 +1,9 @@
 """Opens the images that a command's --split names."""
 
 from dml_core.config.data import DataBase
-from dml_core.data.dataset_writing import TEST
 from dml_core.data.prepared import ImageSet, PreparedInfo, open_development, open_test
-from tasks.data_restoring import ensure_whole
+from dml_core.data.writing import TEST
+from tasks.versioning.restoring import ensure_whole
 
 
 def open_split(config: DataBase, split: str) -> tuple[ImageSet, PreparedInfo]:

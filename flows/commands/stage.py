@@ -1,11 +1,22 @@
 """dml stage: one stage as its DVC command runs it."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from flows.environment import use_quiet_prefect
-from tasks.context import StudyRequest
+from tasks.study import StudyRequest
+from tasks.versioning.stages import (
+    begin_stage,
+    check_origin,
+    is_versioned,
+    list_tracked,
+    pin_run,
+    track_study,
+)
+
+LOGGER = logging.getLogger(__name__)
 
 STAGES = ("prepare", "sweep", "evaluate", "report")
 
@@ -17,10 +28,18 @@ def run_stage(stage: str, study: str | None, params: Path, assignments: list[str
     if study is None and stage != "prepare":
         raise ValueError(f"stage {stage} needs the name of a study, as in: dml stage {stage} main")
     request = StudyRequest(study=study or "main", params=str(params), overrides=tuple(assignments))
+    # A study without stages has no place in dvc.lock.
+    known = stage == "prepare" or not is_versioned(request) or request.study in list_tracked()
+    if known and stage != "prepare":
+        # DVC finds out at the next call where the study has other images now.
+        track_study(request)
+    run = pin_run(request, [stage] if known else [])
     wait_for_server = use_quiet_prefect()
     flow = _import_flow(stage)
     wait_for_server()
-    flow(request)
+    origin = begin_stage(stage, run, on_wait=LOGGER.warning) if known else None
+    flow(run.request)
+    check_origin(stage, run.request, origin)
 
 
 def _import_flow(stage: str) -> Callable[[StudyRequest], Any]:

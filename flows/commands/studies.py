@@ -5,9 +5,9 @@ from pathlib import Path
 import yaml
 
 from dml_core.config import ConfigError
-from dml_core.config.yaml_reading import read_yaml_mapping
+from dml_core.config.yaml_files import read_yaml_mapping
 from flows.commands.terminal import say
-from tasks.context import STUDIES_FOLDER, StudyRequest, load_context
+from tasks.study import STUDIES_FOLDER, StudyRequest, load_context
 
 
 def study_names() -> list[str]:

@@ -5,16 +5,18 @@ import json
 from pathlib import Path
 
 from dml_core.config import TrialConfig, load_trial_config
-from dml_core.config.loading import to_flat_dict
 from dml_core.data.prepared import open_development
+from dml_core.data.prepared_info import PreparedInfo
 from dml_core.process_memory import prepare_memory
 from dml_core.training.checkpoint import Checkpoint, checkpoint_path
-from dml_core.training.epochs_file import read_epochs
+from dml_core.training.ddp_local import gather_local_team
+from dml_core.training.determinism import choose_device
 from dml_core.training.in_folder import train_in_folder
-from dml_core.training.local_team import gather_local_team
 from dml_core.training.report import EpochReport, TrialResult
+from dml_core.trials.journal import read_epochs
+from dml_core.trials.key import digest_numbers, say_maker
 from flows.commands.terminal import say
-from tasks.data_restoring import ensure_whole
+from tasks.versioning.restoring import ensure_whole
 
 
 def run_train(params: Path, assignments: list[str], *, output: Path | None) -> None:
@@ -23,7 +25,7 @@ def run_train(params: Path, assignments: list[str], *, output: Path | None) -> N
     config = load_trial_config(params, assignments)
     ensure_whole(config.data)
     data = open_development(config.data)
-    folder = output or default_folder(config)
+    folder = output or default_folder(config, data.info)
     say(
         f"{config.loss.name} on {config.data.folder_name}: "
         f"{len(data.train):,} training images of {data.train.num_classes} classes, "
@@ -40,10 +42,11 @@ def run_train(params: Path, assignments: list[str], *, output: Path | None) -> N
         raise SystemExit(1)
 
 
-def default_folder(config: TrialConfig) -> Path:
-    """Returns the run's folder, named by loss, dataset and a hash of all parameters."""
-    text = json.dumps(to_flat_dict(config), sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+def default_folder(config: TrialConfig, data: PreparedInfo) -> Path:
+    """Returns the run's folder, named by loss, dataset and a hash of all that decides numbers."""
+    maker = say_maker(choose_device(config.training.device))
+    parts = [digest_numbers(config), data.content_hash, data.split_hash, maker]
+    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
     name = config.loss.name.replace(":", "_")
     return Path("results") / "train" / f"{name}-{config.data.folder_name}-{digest}"
 

@@ -9,7 +9,7 @@ from dml_core.data.records import DatasetError
 from flows.doctor.data_facts import DataFacts, look_at_data
 from flows.doctor.findings import Finding, broken, in_units, ok, warning
 from flows.doctor.request import DoctorRequest
-from tasks.context import load_context
+from tasks.study import load_context
 
 HASHING_SHARE = 0.5
 """Of a probe's time, for hashing; the rest is for what comes before and after it."""

@@ -5,10 +5,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from dml_core.data.dataset_writing import DEVELOPMENT
 from dml_core.data.prepared_info import PreparedInfo, check_file_sizes, load_info
 from dml_core.data.records import DatasetError
-from dml_core.data.split_file import FILE_NAME as SPLIT_FILE
+from dml_core.data.splits import FILE_NAME as SPLIT_FILE
+from dml_core.data.writing import DEVELOPMENT
 
 _BLOCK_BYTES = 1 << 22
 
@@ -19,8 +19,7 @@ class DataFacts:
 
     folder: str
     version: str = ""
-    """Hashes of its content and split, as `tasks.node_data.describe_data`; empty where there is
-    none."""
+    """Hashes of its content and split, from `describe_data`; empty where there is none."""
     problem: str = ""
     """What is damaged; empty where nothing was found."""
     num_bytes: int = 0

@@ -5,10 +5,10 @@ from typing import Any
 
 from flows.doctor.findings import Finding, broken, first_line, ok, warning
 from flows.doctor.request import DoctorRequest
-from tasks.adapters.dvc_fetch import locate_prepared
-from tasks.adapters.dvc_remote import Remote, read_remote
-from tasks.adapters.dvc_session import ADD_REMOTE, DvcError, has_repo, open_repo
-from tasks.context import StudyContext, load_context
+from tasks.study import StudyContext, load_context
+from tasks.versioning.fetch import locate_prepared
+from tasks.versioning.remote import Remote, read_remote
+from tasks.versioning.session import ADD_REMOTE, DvcError, has_repo, open_repo
 
 CHECK = (
     "Check its address (dvc remote list), the network, and this machine's credentials for it; a "

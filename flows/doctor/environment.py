@@ -1,11 +1,14 @@
 """Python and the installed packages, against what the project is locked to."""
 
+import json
 import sys
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from flows.doctor.findings import Finding, broken, ok, warning
+from tasks.sources import find_tree, imported_tree
 
 PYTHON = (3, 11)
 """As requires-python in pyproject.toml; a test holds that."""
@@ -25,6 +28,40 @@ def check_python(found: tuple[int, ...] = sys.version_info[:3]) -> Finding:
             "Make the environment anew: make clean setup",
         )
     return ok("python", f"Python {shown}")
+
+
+def check_sources(folder: Path, installed: Path | None) -> Finding:
+    """Tells which sources a command in a folder uses, and whether the environment is theirs.
+
+    Args:
+        folder: the current one.
+        installed: the tree that this environment was installed for; None where it is unknown.
+    """
+    used, wanted = imported_tree(), find_tree(folder)
+    if wanted is not None and wanted != used:
+        return broken(
+            "sources",
+            f"this process imports {used}, and this folder has sources too: {wanted}",
+            "Start it with the command dml of this folder's environment: make setup",
+        )
+    if installed is not None and installed != used:
+        return warning(
+            "sources",
+            f"this environment was installed for {installed}; all processes of a command here "
+            f"import {used}",
+            "Give each clone its environment, with the packages of its lock: make setup",
+        )
+    return ok("sources", f"all processes of a command import {used}")
+
+
+def find_installed_tree() -> Path | None:
+    """Returns the folder that this environment's `dml` was installed from; None if unknown."""
+    try:
+        text = distribution("dml").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return None
+    url = urlsplit(json.loads(text)["url"]) if text else None
+    return Path(unquote(url.path)).resolve() if url and url.scheme == "file" else None
 
 
 def check_versions(folder: Path) -> Finding:

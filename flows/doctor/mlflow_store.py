@@ -8,7 +8,8 @@ from urllib.parse import unquote, urlsplit
 from dml_core.config.pipeline import MlflowConfig
 from flows.doctor.findings import Finding, broken, first_line, ok, warning
 from flows.doctor.request import DoctorRequest
-from tasks.adapters.mlflow_address import (
+from tasks.study import load_context
+from tasks.tracking.address import (
     ARTIFACT_FOLDER,
     Tracking,
     TrackingError,
@@ -16,7 +17,6 @@ from tasks.adapters.mlflow_address import (
     hide_credentials,
     open_tracking,
 )
-from tasks.context import load_context
 
 _WAITING_SHARE = 0.3
 """Of the time, for the first answer."""
@@ -29,8 +29,6 @@ CANNOT_WRITE = (
 def probe(request: DoctorRequest) -> list[Finding]:
     """Opens the store that runs would use; it gets a registered model, which is removed again."""
     config = load_context(request.study).project.pipeline.mlflow
-    if request.mlflow_uri and not config.tracking_uri and not os.environ.get("MLFLOW_TRACKING_URI"):
-        config = config.model_copy(update={"tracking_uri": request.mlflow_uri})
     try:
         uri = choose_tracking_uri(config, project=Path.cwd())
     except TrackingError as error:

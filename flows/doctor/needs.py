@@ -7,7 +7,7 @@ from dml_core.config.loading import to_flat_dict
 from dml_core.data.prepared_info import load_info
 from dml_core.studies.cost import sum_cost
 from dml_core.studies.gpu_hours import OFFICIAL_IMAGES
-from tasks.context import StudyContext, is_prepared
+from tasks.study import StudyContext, is_prepared
 
 BASE_MEMORY = 900 * 1024**2
 """Of a trial's process with torch and Ray loaded, measured; its batches come on top."""

@@ -1,7 +1,5 @@
 """The Prefect server: reachable, of the same version, and writable."""
 
-import base64
-import os
 import secrets
 
 from flows.doctor.environment import find_version
@@ -9,6 +7,7 @@ from flows.doctor.findings import Finding, broken, ok, warning
 from flows.doctor.http import Answer, NoAnswer, ask
 from flows.doctor.nodes import CLOCK_BROKEN_SECONDS
 from flows.doctor.request import DoctorRequest
+from flows.servers.access import authorization
 
 _NUM_REQUESTS = 4
 """One after the other, so that each may take a fourth of the time."""
@@ -32,7 +31,7 @@ def probe(request: DoctorRequest) -> list[Finding]:
 
 
 def _check_version(url: str, where: str, limit: float) -> Finding:
-    answer = ask("GET", f"{url}/admin/version", timeout_seconds=limit, headers=_authorization())
+    answer = ask("GET", f"{url}/admin/version", timeout_seconds=limit, headers=authorization())
     here = find_version("prefect")
     if answer.status == 200 and isinstance(answer.content, str) and answer.content != here:
         return warning(
@@ -51,7 +50,7 @@ def _check_writing(url: str, where: str, limit: float) -> Finding:
         f"{url}/variables/",
         timeout_seconds=limit,
         content=content,
-        headers=_authorization(),
+        headers=authorization(),
     )
     if made.status in (401, 403):
         return broken(
@@ -67,7 +66,7 @@ def _check_writing(url: str, where: str, limit: float) -> Finding:
             "read-only",
         )
     removed = ask(
-        "DELETE", f"{url}/variables/name/{name}", timeout_seconds=limit, headers=_authorization()
+        "DELETE", f"{url}/variables/name/{name}", timeout_seconds=limit, headers=authorization()
     )
     if removed.status not in (200, 204):
         return warning(
@@ -76,14 +75,6 @@ def _check_writing(url: str, where: str, limit: float) -> Finding:
             f"Remove it: prefect variable unset {name}",
         )
     return ok("prefect", f"{where} can be written to")
-
-
-def _authorization() -> dict[str, str]:
-    chosen = os.environ.get("PREFECT_API_AUTH_STRING", "")
-    key = os.environ.get("PREFECT_API_KEY", "")
-    if chosen:
-        return {"Authorization": f"Basic {base64.b64encode(chosen.encode()).decode()}"}
-    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def judge_clock(where: str, answer: Answer) -> Finding:

@@ -11,8 +11,8 @@ from flows.doctor.data import HASHING_SHARE
 from flows.doctor.findings import first_line
 from flows.doctor.node_facts import NodeFacts, from_plain, gather, gather_here, read_clock
 from flows.doctor.space import disks
-from tasks.context import StudyContext
-from tasks.node_data import describe_data, remember_sources
+from tasks.study import StudyContext
+from tasks.sweep.node_data import describe_data, remember_sources
 
 _CONNECT_SHARE = 0.3
 _CLOCK_READINGS = 3
@@ -36,7 +36,7 @@ def ask_nodes(context: StudyContext, *, seconds: float) -> Asked:
     Raises:
         RayUnreachable: when it cannot be joined.
     """
-    from tasks.adapters.ray_cluster import connect
+    from tasks.sweep.cluster import connect
 
     config = context.project.pipeline.ray
     deadline = time.monotonic() + seconds

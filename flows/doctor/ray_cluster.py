@@ -18,7 +18,7 @@ from flows.doctor.nodes import (
 from flows.doctor.request import DoctorRequest
 from flows.doctor.space import judge_fullness, judge_memory
 from flows.doctor.token_file import check_token
-from tasks.context import StudyContext, load_context
+from tasks.study import StudyContext, load_context
 
 if TYPE_CHECKING:
     from flows.doctor.ray_asking import Asked
@@ -38,7 +38,7 @@ def probe(request: DoctorRequest) -> list[Finding]:
 
         return check_local(config)
     from flows.doctor.ray_asking import ask_nodes
-    from tasks.adapters.ray_cluster import RayUnreachable
+    from tasks.sweep.cluster import RayUnreachable
 
     try:
         asked = ask_nodes(context, seconds=request.timeout_seconds)

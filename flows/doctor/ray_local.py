@@ -1,7 +1,7 @@
 """What a Ray cluster of this machine's own needs; none is started."""
 
 from dml_core.config.pipeline import RayConfig
-from dml_core.data.parallel_map import count_cores
+from dml_core.data.parallel import count_cores
 from flows.doctor.findings import Finding, broken, ok, warning
 from flows.doctor.node_facts import NodeFacts, gather_here
 from flows.doctor.nodes import judge_gpu, judge_shared_memory

@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.context import StudyRequest
+from tasks.study import StudyRequest
 
 
 class DoctorRequest(BaseModel):
@@ -18,5 +18,3 @@ class DoctorRequest(BaseModel):
     """API of the Prefect server; empty where a run brings its own."""
     prefect_source: str = ""
     """Where that address comes from, for messages."""
-    mlflow_uri: str = ""
-    """MLflow server that `dml up` started; empty leaves it to parameters and environment."""

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from dml_core.data.parallel_map import count_cores
+from dml_core.data.parallel import count_cores
 from flows.doctor.findings import Finding, broken, in_units, ok, warning
 from flows.doctor.needs import PlanNeeds, estimate_needs
 from flows.doctor.node_facts import TEMPORARY, NodeFacts, gather_here
 from flows.doctor.request import DoctorRequest
-from tasks.context import StudyContext, load_context
+from tasks.study import StudyContext, load_context
 
 FULL_FRACTION = 0.95
 """Ray starts nothing new on a disk that is fuller."""

@@ -13,7 +13,7 @@ MLFLOW_DATABASE = Path("mlflow.db")
 
 def make_databases(folder: Path) -> Path:
     """Makes both below a folder, where a project has them; returns the folder."""
-    from tasks.adapters.mlflow_address import open_tracking
+    from tasks.tracking.address import open_tracking
 
     home = (folder / PREFECT_DATABASE).parent
     home.mkdir(parents=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flows.drills.project import change_params
 from flows.drills.ray_nodes import Cluster
-from flows.drills.servers import prefect_server
+from flows.drills.servers import SIGN_IN, prefect_server
 from flows.drills.sweep import BRISK, DrilledSweep
 
 CPUS = 4
@@ -42,4 +42,4 @@ class KeptServers:
         """Lets a sweep use them."""
         change_params(sweep.folder, {"ray.address": self._cluster.address})
         sweep.environment.update(self._cluster.variables)
-        sweep.environment["PREFECT_API_URL"] = f"{self._prefect.address}/api"
+        sweep.environment |= {"PREFECT_API_URL": f"{self._prefect.address}/api", **SIGN_IN}

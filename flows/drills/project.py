@@ -62,7 +62,7 @@ def _track(folder: Path, data: Path) -> None:
     """Makes the folder a DVC project that has a copy of the data."""
     from dvc.repo import Repo
 
-    from tasks.adapters.dvc_session import quiet
+    from tasks.versioning.session import quiet
 
     with quiet():
         Repo.init(str(folder), no_scm=True).close()

@@ -22,10 +22,21 @@ STARTED = r"Ray runtime started"
 JOINED_BY = r"--address='([\d.]+:\d+)'"
 """What a head prints later than that it has started."""
 START_TRIES = 4
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Ray then takes 127.0.0.1 for this machine's address, and its servers listen there alone."""
+_START = """
+import types
+import ray.scripts.scripts as scripts
+
+# Ray refuses a second node where it stays on loopback, though two nodes of one machine work there.
+known = {**vars(scripts.ray_constants), "ENABLE_RAY_CLUSTER": True}
+scripts.ray_constants = types.SimpleNamespace(**known)
+scripts.main()
+"""
 
 
 class Cluster:
-    """Nodes on this machine, two by default; the second one has a logical GPU."""
+    """Nodes that this machine alone can reach, two by default; the second has a logical GPU."""
 
     def __init__(
         self,
@@ -55,6 +66,7 @@ class Cluster:
             "RAY_agent_register_timeout_ms": "180000",
             "RAY_worker_register_timeout_seconds": "180",
             "OMP_NUM_THREADS": "1",
+            **LOOPBACK,
             **(environment or {}),
         }
         kept = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
@@ -112,12 +124,19 @@ class Cluster:
         self, arguments: list[str], environment: Mapping[str, str], printed: str
     ) -> re.Match[str]:
         """Starts a node and returns what it printed, once it has."""
-        ray = Path(sys.executable).with_name("ray")
         log = self.folder / f"node-{len(self.processes)}.log"
         with open(log, "w", encoding="utf-8") as file:
             # Blocking, so that the node's processes are children of one that we hold.
             process = subprocess.Popen(
-                [str(ray), "start", "--block", "--disable-usage-stats", *arguments],
+                [
+                    sys.executable,
+                    "-c",
+                    _START,
+                    "start",
+                    "--block",
+                    "--disable-usage-stats",
+                    *arguments,
+                ],
                 cwd=self.folder,
                 env={**self.environment, **environment},
                 stdout=file,

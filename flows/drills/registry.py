@@ -1,14 +1,20 @@
 """All faults that drills know, by name."""
 
 from flows.drills.fault import Fault
+from flows.drills.faults.clusters import CLUSTER_KILLED
 from flows.drills.faults.commands import CLOCK_SET_BACK, TWO_AT_ONCE
 from flows.drills.faults.data import DATA_DAMAGED
 from flows.drills.faults.disks import DISK_FULL
 from flows.drills.faults.files import CHECKPOINT_BIT_FLIPPED, CHECKPOINT_TRUNCATED
 from flows.drills.faults.nodes import NODE_KILLED
-from flows.drills.faults.servers import MLFLOW_DOWN, PREFECT_DOWN
+from flows.drills.faults.servers import MLFLOW_DELETED, MLFLOW_DOWN, PREFECT_DOWN
 from flows.drills.faults.signals import CTRL_C, DRIVER_KILLED, SIGTERM
-from flows.drills.faults.workers import TRIAL_EATS_MEMORY, TRIAL_HANGS, WORKER_KILLED
+from flows.drills.faults.workers import (
+    CODE_EDITED,
+    TRIAL_EATS_MEMORY,
+    TRIAL_HANGS,
+    WORKER_KILLED,
+)
 
 FAULTS: tuple[Fault, ...] = (
     WORKER_KILLED,
@@ -26,6 +32,9 @@ FAULTS: tuple[Fault, ...] = (
     TRIAL_EATS_MEMORY,
     TWO_AT_ONCE,
     CLOCK_SET_BACK,
+    CODE_EDITED,
+    MLFLOW_DELETED,
+    CLUSTER_KILLED,
 )
 
 

@@ -4,11 +4,12 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from flows.drills.checks import check_results, count_starts, list_temporary
 from flows.drills.databases import make_databases
@@ -85,6 +86,19 @@ class DrillGround:
             if problems := _list_left(sweep):
                 raise DrillFailed("; ".join(problems))
         return time.monotonic() - started
+
+    @contextmanager
+    def sweeping(self, folder: Path, *, params: Mapping[str, Any]) -> Iterator[DrilledSweep]:
+        """Yields the sweep of another copy of the project, on the servers that are up.
+
+        Args:
+            folder: is made, for the copy.
+            params: what else than usual stands in its params.yaml.
+        """
+        copy_project(self._project, folder, params=params)
+        with _sweeping(folder, self.is_over) as sweep:
+            self._servers.use(sweep)
+            yield sweep
 
     def run(self, drill: Drill) -> Outcome:
         """Runs one drill; a failed one leaves its folder."""

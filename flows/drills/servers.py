@@ -1,6 +1,7 @@
 """Real servers on loopback that a drill takes away and brings back."""
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -10,10 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flows.drills.fault import DrillFailed
+from flows.servers.access import prefect_sign_in
 from flows.servers.health import fetch_status
 from flows.servers.ports import find_free_port
 
 START_SECONDS = 400.0
+SIGN_IN = prefect_sign_in(secrets.token_urlsafe(24))
+"""What a sweep needs in its environment to use the drills' Prefect servers."""
 _HOST = "127.0.0.1"
 
 
@@ -90,7 +94,7 @@ def mlflow_server(folder: Path) -> DrillServer:
 
 
 def prefect_server(folder: Path) -> DrillServer:
-    """Returns a server of Prefect over a project's own database."""
+    """Returns a server of Prefect over a project's own database; it asks for a password."""
     return DrillServer(
         folder,
         ["-m", "uvicorn", "--factory", "prefect.server.api.server:create_app", "--lifespan", "on"],
@@ -99,5 +103,7 @@ def prefect_server(folder: Path) -> DrillServer:
             "PREFECT_HOME": str(folder / ".dml" / "prefect"),
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "PREFECT_UI_ENABLED": "0",
+            "PREFECT_SERVER_API_AUTH_STRING": SIGN_IN["PREFECT_API_AUTH_STRING"],
+            **SIGN_IN,
         },
     )

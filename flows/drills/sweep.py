@@ -18,6 +18,7 @@ import psutil
 from flows.drills.fault import DrillFailed
 from flows.drills.processes import MARK, Family, find_trial_workers
 from flows.drills.project import STUDY
+from tasks.sources import imported_tree
 
 BRISK = {
     "OMP_NUM_THREADS": "1",
@@ -79,6 +80,8 @@ class DrilledSweep:
         """Starts the command beside what runs already, and returns its process."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(_UNWANTED)}
         own = {"TMPDIR": str(self.temporary), MARK: str(self.folder), **BRISK}
+        # The command of an environment that several clones use has the sources of one of them.
+        own["PYTHONPATH"] = str(imported_tree())
         with open(output, "wb") as printed:
             return subprocess.Popen(
                 [str(Path(sys.executable).with_name("dml")), "stage", "sweep", STUDY],

@@ -1,5 +1,6 @@
 """Starts servers in the background and ends them."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from flows.servers.access import address_with_password, authorization, sign_in_to_prefect
 from flows.servers.health import answers
 from flows.servers.orphans import close_runs
 from flows.servers.plans import (
@@ -26,7 +28,16 @@ from flows.servers.processes import (
     find_process,
     start_detached,
 )
-from flows.servers.record import ServerRecord, load_records, locked, save_records, state_folder
+from flows.servers.record import (
+    ServerRecord,
+    load_records,
+    locked,
+    make_state_folder,
+    save_records,
+    state_folder,
+)
+from tasks.owner_only import make_owner_only_file, make_owner_only_folder
+from tasks.tracking.address import ARTIFACT_FOLDER, DATABASE_FILE
 
 Say = Callable[[str], None]
 # The worker goes first, so that what it runs can still tell the Prefect server how it ended.
@@ -62,8 +73,12 @@ def start_servers(
             if "worker" not in records:
                 _close_left_runs(folder, records)
             if with_worker and "worker" not in records:
-                addresses = {name: records[name].address for name in ports}
-                _start(folder, [plan_worker(folder, **addresses)], records, on_message=on_message)
+                worker = plan_worker(
+                    folder,
+                    prefect=records["prefect"].address,
+                    mlflow=address_with_password(records["mlflow"]),
+                )
+                _start(folder, [worker], records, on_message=on_message)
                 _wait_for([records["worker"]], timeout_seconds=timeout_seconds)
         except BaseException:
             _end(folder, records, names=set(records) - before)
@@ -111,7 +126,7 @@ def _plan_missing(
     if "prefect" in chosen:
         plans.append(plan_prefect(folder, host=host, port=chosen["prefect"]))
     if "mlflow" in chosen:
-        plans.append(plan_mlflow(host=host, port=chosen["mlflow"]))
+        plans.append(plan_mlflow(folder, host=host, port=chosen["mlflow"]))
     return plans
 
 
@@ -128,8 +143,7 @@ def _start(
     *,
     on_message: Say,
 ) -> None:
-    # The Prefect server does not make this folder itself, and fails to open its database.
-    prefect_home(folder).mkdir(parents=True, exist_ok=True)
+    _make_storage(folder)
     for plan in plans:
         on_message(f"starting the {plan.title}")
         log = state_folder(folder) / "logs" / f"{plan.name}.log"
@@ -138,6 +152,16 @@ def _start(
         records[plan.name] = _make_record(plan, process, log)
         # At once, so that a killed `dml up` leaves nothing that `dml down` does not find.
         save_records(folder, records)
+
+
+def _make_storage(folder: Path) -> None:
+    """Makes what the servers write to, for the owner alone, also where it was open before."""
+    make_state_folder(folder)
+    # The Prefect server does not make this folder itself, and fails to open its database.
+    make_owner_only_folder(prefect_home(folder))
+    make_owner_only_folder(state_folder(folder) / "logs")
+    make_owner_only_file(folder / DATABASE_FILE)
+    make_owner_only_folder(folder / ARTIFACT_FOLDER)
 
 
 def _make_record(plan: ServerPlan, process: psutil.Process, log: Path) -> ServerRecord:
@@ -150,6 +174,7 @@ def _make_record(plan: ServerPlan, process: psutil.Process, log: Path) -> Server
         health_url=plan.health_url,
         log=str(log),
         worker_name=plan.worker_name,
+        password_file=plan.password_file,
     )
 
 
@@ -192,5 +217,11 @@ def _find_all(record: ServerRecord) -> list[psutil.Process]:
 
 
 def _close_left_runs(folder: Path, records: dict[str, ServerRecord]) -> None:
-    if server := records.get("prefect"):
-        close_runs(f"{server.address}/api", worker_name=make_worker_name(folder))
+    # Without its password there is no way in, and `dml down` ends the rest all the same.
+    with contextlib.suppress(ValueError):
+        if server := records.get("prefect"):
+            close_runs(
+                f"{server.address}/api",
+                worker_name=make_worker_name(folder),
+                headers=authorization(sign_in_to_prefect(server)),
+            )

@@ -3,10 +3,12 @@
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
+from flows.servers.access import authorization, sign_in_to_prefect
 from flows.servers.ports import is_loopback
 from flows.servers.record import ServerRecord
 
@@ -18,10 +20,13 @@ def answers(record: ServerRecord, *, timeout_seconds: float = 2.0) -> bool:
     return fetch_status(record.health_url, timeout_seconds=timeout_seconds) == 200
 
 
-def fetch_status(url: str, *, timeout_seconds: float = 2.0) -> int | None:
+def fetch_status(
+    url: str, *, timeout_seconds: float = 2.0, headers: Mapping[str, str] | None = None
+) -> int | None:
     """Returns the HTTP status that an address answers with; None when nothing answers."""
     try:
-        with open_url(urllib.request.Request(url), timeout_seconds=timeout_seconds) as response:  # noqa: S310
+        request = urllib.request.Request(url, headers=dict(headers or {}))  # noqa: S310
+        with open_url(request, timeout_seconds=timeout_seconds) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -30,10 +35,11 @@ def fetch_status(url: str, *, timeout_seconds: float = 2.0) -> int | None:
 
 
 def _is_online(record: ServerRecord, *, timeout_seconds: float) -> bool:
-    request = urllib.request.Request(  # noqa: S310
-        record.health_url, data=b"{}", headers={"Content-Type": "application/json"}
-    )
     try:
+        headers = authorization(sign_in_to_prefect(record))
+        request = urllib.request.Request(  # noqa: S310
+            record.health_url, data=b"{}", headers={"Content-Type": "application/json", **headers}
+        )
         with open_url(request, timeout_seconds=timeout_seconds) as response:
             workers = json.load(response)
     except (OSError, ValueError):

@@ -10,6 +10,13 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from flows.servers.access import (
+    ensure_password,
+    mlflow_server_settings,
+    password_file,
+    prefect_server_settings,
+    prefect_sign_in,
+)
 from flows.servers.ports import is_loopback
 from flows.servers.record import state_folder
 
@@ -29,11 +36,14 @@ class ServerPlan:
     environment: dict[str, str] = field(default_factory=dict)
     """Added to the environment of the command line."""
     worker_name: str = ""
+    password_file: str = ""
+    """File with the password that the server asks for."""
 
 
 def plan_prefect(folder: Path, *, host: str, port: int) -> ServerPlan:
     """Returns how the Prefect server starts: its database stays in the project folder."""
     address = make_address(host, port)
+    password = ensure_password(folder)
     environment = {
         **QUIET,
         "PREFECT_HOME": str(prefect_home(folder)),
@@ -43,8 +53,9 @@ def plan_prefect(folder: Path, *, host: str, port: int) -> ServerPlan:
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
             "prefect.server.concurrency.lease_storage.filesystem"
         ),
-        # A browser on another machine has to ask the address that it came by.
-        "PREFECT_SERVER_UI_API_URL": f"{address}/api" if is_loopback(host) else "/api",
+        # A browser asks the address that it came by, be it a tunnel or another name.
+        "PREFECT_SERVER_UI_API_URL": "/api",
+        **prefect_server_settings(password, origin=address),
     }
     flags = ("--host", host, "--port", str(port))
     return ServerPlan(
@@ -54,11 +65,17 @@ def plan_prefect(folder: Path, *, host: str, port: int) -> ServerPlan:
         address=address,
         health_url=f"{address}/api/health",
         environment=environment,
+        password_file=str(password_file(folder)),
     )
 
 
-def plan_mlflow(*, host: str, port: int) -> ServerPlan:
-    """Returns how the MLflow server starts: mlflow.db and mlartifacts of the project folder."""
+def plan_mlflow(folder: Path, *, host: str, port: int) -> ServerPlan:
+    """Returns how the MLflow server starts: mlflow.db and mlartifacts of the project folder.
+
+    Raises:
+        ValueError: when it could not ask for a password.
+    """
+    access = mlflow_server_settings(folder, ensure_password(folder))
     address = make_address(host, port)
     allowed = ",".join(_allowed_hosts(host, address))
     storage = (
@@ -68,14 +85,18 @@ def plan_mlflow(*, host: str, port: int) -> ServerPlan:
         # continued after `dml down` too; others reach them through the server alone.
         *(("--default-artifact-root", "./mlartifacts") if is_loopback(host) else ()),
     )
-    flags = ("--host", host, "--port", str(port), "--workers", "1", "--allowed-hosts", allowed)
+    flags = (
+        *("--app-name", "basic-auth"),
+        *("--host", host, "--port", str(port), "--workers", "1", "--allowed-hosts", allowed),
+    )
     return ServerPlan(
         name="mlflow",
         title="MLflow server",
         command=(sys.executable, "-m", "mlflow", "server", *storage, *flags),
         address=address,
         health_url=f"{address}/health",
-        environment={**QUIET, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+        environment={**QUIET, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **access},
+        password_file=str(password_file(folder)),
     )
 
 
@@ -85,7 +106,8 @@ def plan_worker(folder: Path, *, prefect: str, mlflow: str) -> ServerPlan:
     Args:
         folder: the project folder.
         prefect: address of the Prefect server.
-        mlflow: address of the MLflow server, for runs where the environment names no other.
+        mlflow: address of the MLflow server with its password, for runs where the environment
+            names no other.
     """
     worker_name = make_worker_name(folder)
     environment = {
@@ -93,6 +115,7 @@ def plan_worker(folder: Path, *, prefect: str, mlflow: str) -> ServerPlan:
         "PREFECT_HOME": str(prefect_home(folder)),
         "PREFECT_API_URL": f"{prefect}/api",
         "MLFLOW_TRACKING_URI": os.environ.get("MLFLOW_TRACKING_URI") or mlflow,
+        **prefect_sign_in(ensure_password(folder)),
     }
     flags = ("--pool", WORK_POOL, "--type", "process", "--name", worker_name)
     return ServerPlan(
@@ -103,6 +126,7 @@ def plan_worker(folder: Path, *, prefect: str, mlflow: str) -> ServerPlan:
         health_url=f"{prefect}/api/work_pools/{WORK_POOL}/workers/filter",
         environment=environment,
         worker_name=worker_name,
+        password_file=str(password_file(folder)),
     )
 
 

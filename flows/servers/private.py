@@ -1,21 +1,29 @@
-"""A Prefect server of one command alone, for where none is up."""
+"""A Prefect server of one command alone: where none is up, and where the one in use is gone."""
 
 import atexit
+import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+from flows.servers.access import prefect_server_settings
 from flows.servers.health import fetch_status
-from flows.servers.ports import find_free_port
 from tasks.guardian import guarded_folder
+from tasks.owner_only import make_owner_only_file, make_owner_only_folder
 
 LOG_NAME = "private-server.log"
 _HOST = "127.0.0.1"
-_ENDED_BY_BUSY_PORT = 3
-"""What uvicorn ends with when somebody else took the port in the meantime."""
+_SECONDS_BETWEEN_LOOKS = 0.2
+_SOONEST_END_SECONDS = 60.0
+"""A server that ends sooner than this after its start counts as one that does not start."""
+_MOST_STARTS = 5
+"""After so many in a row that do not start, the run continues without its record."""
+_log = logging.getLogger(__name__)
 
 
 class PrivateServer:
@@ -23,14 +31,38 @@ class PrivateServer:
 
     Prefect would start it by itself, wait for it, and spend seconds on importing all of a server;
     here it comes up while this process imports what it needs.
+
+    The record of a run must not stop the run, so that a server that dies is started again over the
+    same database. This process holds the port meanwhile: requests wait for the new server, where
+    Prefect's client would raise at once if nothing listened.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, password: str, port: int = 0, in_place_of: str = "") -> None:
+        """Starts the server, or waits in the background until its port is free.
+
+        Args:
+            home: folder of Prefect's database.
+            password: that it asks for.
+            port: to listen on; 0 takes a free one.
+            in_place_of: address of a server that is up now; this one starts when that is gone.
+        """
         # It would outlive a killed command.
         guarded_folder()
-        home.mkdir(parents=True, exist_ok=True)
-        self._log = home / LOG_NAME
-        self._start()
+        self._log_file = make_owner_only_file(make_owner_only_folder(home) / LOG_NAME)
+        self._password = password
+        self._in_place_of = in_place_of
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._is_ending = threading.Event()
+        self._port = port
+        self._socket: socket.socket | None = None
+        self._keeper = threading.Thread(target=self._keep_up, name="private-server", daemon=True)
+        if in_place_of:
+            self._keeper.start()
+        else:
+            self._socket = socket.create_server((_HOST, port))
+            self._port = int(self._socket.getsockname()[1])
+            self._start(self._socket)
         atexit.register(self._end)
 
     @property
@@ -39,45 +71,91 @@ class PrivateServer:
         return f"http://{_HOST}:{self._port}/api"
 
     def wait(self, *, timeout_seconds: float) -> None:
-        """Returns when the server answers.
+        """Returns when the server answers; from then on it is started again when it ends.
 
         Raises:
             ValueError: when it ends or does not answer in time, with the end of its log.
         """
         deadline = time.monotonic() + timeout_seconds
         while fetch_status(f"{self.api_url}/health") != 200:
-            ended = self._process.poll()
-            if ended == _ENDED_BY_BUSY_PORT:
-                self._start()
-            elif ended is not None or time.monotonic() > deadline:
-                what = "ended" if ended is not None else f"is silent after {timeout_seconds:g} s"
-                lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
+            has_ended = self._process is None or self._process.poll() is not None
+            if has_ended or time.monotonic() > deadline:
+                what = "ended" if has_ended else f"is silent after {timeout_seconds:g} s"
+                text = self._log_file.read_text(encoding="utf-8", errors="replace")
                 raise ValueError(
                     f"the Prefect server of this command {what}. Start one that stays with: dml up."
-                    f" The end of its log, {self._log}:\n" + "\n".join(lines)
+                    f" The end of its log, {self._log_file}:\n" + "\n".join(text.splitlines()[-15:])
                 )
             time.sleep(0.1)
+        self._keeper.start()
 
-    def _start(self) -> None:
-        self._port = find_free_port(_HOST)
-        address = ["--host", _HOST, "--port", str(self._port)]
+    def _keep_up(self) -> None:
+        """Starts the server again whenever it ends, until this process ends."""
+        failures = 0
+        while not self._is_ending.wait(_SECONDS_BETWEEN_LOOKS):
+            if self._socket is None:
+                self._take_over()
+            elif self._process is not None and self._process.poll() is not None:
+                lasted = time.monotonic() - self._started
+                failures = failures + 1 if lasted < _SOONEST_END_SECONDS else 1
+                if failures > _MOST_STARTS:
+                    self._give_up()
+                    return
+                _log.warning(
+                    "the Prefect server of this run ended (code %d); it is started again, and the "
+                    "run continues",
+                    self._process.returncode,
+                )
+                self._start(self._socket)
+
+    def _take_over(self) -> None:
+        """Takes the port of the server that this one stands in for, once that is gone."""
+        try:
+            taken = socket.create_server((_HOST, self._port))
+        except OSError:
+            return
+        self._socket = taken
+        _log.warning(
+            "the Prefect server at %s is gone; this run starts one in its place, over the same "
+            "database, and continues. After the run, start yours again: dml up",
+            self._in_place_of,
+        )
+        self._start(taken)
+
+    def _give_up(self) -> None:
+        assert self._socket is not None
+        # Requests would wait for nothing; without a listener they fail at once.
+        self._socket.close()
+        self._socket = None
+        _log.error("the Prefect server of this run does not start again; see %s", self._log_file)
+
+    def _start(self, listening: socket.socket) -> None:
+        self._started = time.monotonic()
+        descriptor = listening.fileno()
         application = ["--factory", "prefect.server.api.server:create_app", "--lifespan", "on"]
+        access = prefect_server_settings(self._password, origin=f"http://{_HOST}:{self._port}")
         # A terminal sends Ctrl-C to it as well, and without it the command could not end: Prefect
         # asks it for a minute to take note of that. Children inherit which signals are held back.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            with open(self._log, "ab") as log:
+            with open(self._log_file, "ab") as log:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "uvicorn", *application, *address, "--log-level=error"],
-                    env={**os.environ, **_ENVIRONMENT},
+                    [sys.executable, "-m", "uvicorn", *application, "--log-level=error",
+                     "--fd", str(descriptor)],
+                    env={**os.environ, **_ENVIRONMENT, **access},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                )
+                    pass_fds=[descriptor],
+                    umask=0o077,
+                )  # fmt: skip
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def _end(self) -> None:
+        self._is_ending.set()
+        if self._process is None:
+            return
         self._process.terminate()
         try:
             self._process.wait(timeout=5)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from tasks.owner_only import make_owner_only_file
+
 # The clock of the boot time moves when the machine's clock is set; a pid comes round far later.
 SAME_PROCESS_SECONDS = 2.0
 
@@ -23,6 +25,7 @@ def start_detached(
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists():
         os.replace(log, log.with_suffix(".log.old"))
+    make_owner_only_file(log)
     with open(log, "wb") as output:
         started = subprocess.Popen(
             list(command),
@@ -32,6 +35,8 @@ def start_detached(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            # Databases and logs are for their owner alone.
+            umask=0o077,
         )
     return psutil.Process(started.pid)
 

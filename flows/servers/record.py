@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tasks.owner_only import make_owner_only_file, make_owner_only_folder
+
 STATE_FOLDER = Path(".dml")
 VERSION = 1
 
@@ -31,11 +33,18 @@ class ServerRecord:
     """File with what it prints."""
     worker_name: str = ""
     """Under which name the worker shows in the pool; empty for servers."""
+    password_file: str = ""
+    """File with the password that the server asks for; empty where it asks for none."""
 
 
 def state_folder(folder: Path) -> Path:
     """Returns the folder that holds all background state of a project folder."""
     return folder.resolve() / STATE_FOLDER
+
+
+def make_state_folder(folder: Path) -> Path:
+    """Makes that folder where it is missing, and closes it to other users; returns it."""
+    return make_owner_only_folder(state_folder(folder))
 
 
 def load_records(folder: Path) -> dict[str, ServerRecord]:
@@ -66,9 +75,9 @@ def save_records(folder: Path, records: dict[str, ServerRecord]) -> None:
     if not records:
         path.unlink(missing_ok=True)
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_state_folder(folder)
     content = {"version": VERSION, "servers": [asdict(record) for record in records.values()]}
-    temporary = path.with_suffix(".partial")
+    temporary = make_owner_only_file(path.with_suffix(".partial"))
     temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     os.replace(temporary, path)
 
@@ -76,8 +85,7 @@ def save_records(folder: Path, records: dict[str, ServerRecord]) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Holds the record alone, so that two `dml up` at once start one set of servers."""
-    path = state_folder(folder) / "servers.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = make_owner_only_file(make_state_folder(folder) / "servers.lock")
     with open(path, "w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from dml_core.studies.scores_file import StudyScores
-from dml_core.studies.trial_table import read_trials
-from tasks.context import StudyContext, StudyRequest
-from tasks.stage_seconds import read_stage_seconds
+from dml_core.data.duplicates import ACROSS_SPLITS, describe_leaks
+from dml_core.data.prepared_info import load_info
+from dml_core.data.records import DatasetError
+from dml_core.measures.scores import StudyScores
+from dml_core.trials.table import read_trials
+from tasks.study import StudyContext, StudyRequest, read_stage_seconds
 
 _WRITTEN_BY_RUNS = ("dvc.lock", "studies/tracked.json")
 """What a run changes itself, and no number comes from."""
@@ -35,6 +37,7 @@ def collect_facts(context: StudyContext, scores: StudyScores) -> list[Fact]:
         Fact("git commit", describe_commit(Path())),
         Fact("data hash", scores.data_hash),
         Fact("split hash", scores.split_hash),
+        Fact("leakage", describe_leakage(context)),
         Fact("study digest", scores.digest),
         Fact("training code", str(sweep.get("code", ""))),
         Fact("versions", versions),
@@ -42,6 +45,23 @@ def collect_facts(context: StudyContext, scores: StudyScores) -> list[Fact]:
         Fact("wall clock", describe_seconds(read_stage_seconds(context))),
     ]
     return [fact for fact in facts if fact.value]
+
+
+def describe_leakage(context: StudyContext) -> str:
+    """Returns which images the data's splits share; empty for none, and without the data."""
+    parts = []
+    for config in context.datasets:
+        try:
+            found = load_info(config.prepared_path).duplicates
+        except DatasetError:
+            continue
+        if not found:
+            continue
+        alike = (found["alike"] or {}).get(ACROSS_SPLITS, 0)
+        texts = [describe_leaks(found)] if found["equal"][ACROSS_SPLITS] else []
+        texts += [f"{alike:,} pairs look alike across splits"] if alike else []
+        parts += [f"{config.folder_name}: {text}" for text in texts]
+    return "; ".join(parts)
 
 
 def make_command(request: StudyRequest) -> str:

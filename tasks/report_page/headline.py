@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from dml_core.statistics.summary import ArmSummary
-from dml_core.studies.claim_judging import Judgement
-from dml_core.studies.metric_names import is_higher_better
+from dml_core.analysis.claims import Judgement
+from dml_core.analysis.summary import ArmSummary
+from dml_core.studies.metrics import is_higher_better
 from tasks.report_page.labels import name_metric, show_number, unit_of
 
 _ONE_CLAIM = {

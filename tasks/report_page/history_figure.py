@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dml_core.history.record import Result
-from dml_core.statistics.intervals import estimate_mean
-from dml_core.studies.metric_units import Unit, unit_of
+from dml_core.analysis.history import Result
+from dml_core.analysis.intervals import estimate_mean
+from dml_core.studies.metrics import Unit, unit_of
 from tasks.report_page.figure import save_canvas
 from tasks.report_page.style import COLORS, INK, MARKERS, MUTED, plain, report_style
 

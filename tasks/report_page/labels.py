@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from dml_core.studies.metric_units import Unit
-from dml_core.studies.metric_units import unit_of as find_unit
+from dml_core.studies.metrics import Unit
+from dml_core.studies.metrics import unit_of as find_unit
 
 PUBLISHED = "published"
 """Stands for the metric of numbers that a paper printed."""

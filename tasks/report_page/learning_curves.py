@@ -4,12 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dml_core.studies.figures import Figure
-from dml_core.studies.observations import Observations
+from dml_core.analysis.observations import Observations
+from dml_core.studies.definition import Figure
 from dml_core.studies.resolved import ResolvedStudy
-from tasks.report_page.axes_of_metrics import find_limits, set_unit
-from tasks.report_page.compose import draw_ours, measure_ours
-from tasks.report_page.figure import WIDTH_INCHES, save_canvas, write_numbers
+from tasks.report_page.draw import find_limits, set_unit
+from tasks.report_page.figure import (
+    WIDTH_INCHES,
+    draw_ours,
+    measure_ours,
+    save_canvas,
+    write_numbers,
+)
 from tasks.report_page.labels import label_metric
 from tasks.report_page.panels import Panel, Point, Series, make_panels
 from tasks.report_page.style import COLORS, MISSING, MUTED, NO_SCORE, plain, report_style

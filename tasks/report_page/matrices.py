@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dml_core.studies.figures import Figure
-from dml_core.studies.observations import Observations
+from dml_core.analysis.observations import Observations
+from dml_core.studies.definition import Figure
 from dml_core.studies.resolved import ResolvedStudy
-from tasks.report_page.draw_cells import draw_matrix
+from tasks.report_page.draw import draw_matrix
 from tasks.report_page.labels import label_metric
 from tasks.report_page.panels import Panel, Point, Series, make_point
 from tasks.report_page.style import plain

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dml_core.analysis.intervals import estimate_mean
+from dml_core.analysis.observations import Curve, Observations
 from dml_core.config.loading import to_flat_dict
-from dml_core.statistics.intervals import estimate_mean
-from dml_core.studies.figures import Figure
-from dml_core.studies.observations import Curve, Observations
+from dml_core.studies.definition import Figure
 from dml_core.studies.resolved import ResolvedStudy
 from tasks.report_page.labels import name_metric, show_value, unit_of
 

@@ -4,10 +4,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from dml_core.studies.figures import Figure, Published
-from tasks.report_page.draw_bars import draw_bars, is_horizontal, say_start
-from tasks.report_page.draw_cells import draw_heatmap
-from tasks.report_page.draw_lines import draw_lines
+from dml_core.studies.definition import Figure, Published
+from tasks.report_page.draw import draw_bars, draw_heatmap, draw_lines, is_horizontal, say_start
 from tasks.report_page.labels import PUBLISHED, label_axis
 from tasks.report_page.panels import Panel, Point, Series, is_number
 from tasks.report_page.style import MUTED, PUBLISHED_PAPER, plain

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dml_core.statistics.summary import ArmSummary, Interval
-from dml_core.studies.metric_names import list_metrics
-from dml_core.studies.observations import Observations
+from dml_core.analysis.observations import Observations
+from dml_core.analysis.summary import ArmSummary, Interval
+from dml_core.studies.metrics import list_metrics
 from dml_core.studies.resolved import ResolvedStudy
 from tasks.report_page.labels import name_metric, show_number, unit_of
 from tasks.report_page.panels import make_point

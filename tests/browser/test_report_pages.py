@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.context import StudyRequest
-from tasks.reporting import write_report
+from tasks.report import write_report
+from tasks.study import StudyRequest
 from tests.references.browsers import open_browser
 from tests.references.made_up_results import HOSTILE, make_results
 

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from flows.servers.access import mlflow_server_settings
 from tests.references.deployed_files import (
     DEPLOY,
     SERVICES,
@@ -140,6 +141,39 @@ def test_mlflow_answers_only_hosts_that_are_named():
         (allowed,) = re.findall(r"--allowed-hosts (\S+)", command)
         assert "*" not in allowed
         assert all(host.endswith(":5000") for host in allowed.split(","))
+
+
+def test_both_servers_ask_for_a_password_and_answer_pages_of_their_own_address():
+    services = compose_services()
+    found = [services["prefect"]["environment"], services["mlflow"]["environment"]]
+    for name, variables in zip(("PREFECT_PASSWORD", "MLFLOW_PASSWORD"), found, strict=True):
+        assert any(f"${{{name}:?" in str(value) for value in variables.values())
+        assert any(f"${{{name}:?" in str(v) for v in services["worker"]["environment"].values())
+    units = [DEPLOY / f"systemd/dml-{name}.service" for name in ("prefect", "mlflow")]
+    texts = [path.read_text(encoding="utf-8") for path in units]
+    assert found[0]["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == "http://127.0.0.1:4200"
+    assert "\nEnvironment=PREFECT_SERVER_CORS_ALLOWED_ORIGINS=http://127.0.0.1:4200\n" in texts[0]
+    assert '-n "$$PREFECT_SERVER_API_AUTH_STRING"' in texts[0]
+    assert '-n "$$MLFLOW_AUTH_ADMIN_PASSWORD"' in texts[1]
+    command = " ".join(services["mlflow"]["command"])
+    assert command.startswith("mlflow server --app-name basic-auth ")
+    assert "/mlflow server --app-name basic-auth " in texts[1]
+    users = "mlflow-users.ini"
+    assert f"MLFLOW_AUTH_CONFIG_PATH=/opt/dml/deploy/{users}\n" in texts[1]
+    mounted = found[1]["MLFLOW_AUTH_CONFIG_PATH"]
+    assert f"../{users}:{mounted}:ro" in services["mlflow"]["volumes"]
+
+
+def test_mlflow_asks_as_the_one_of_dml_up_does(tmp_path):
+    path = mlflow_server_settings(tmp_path, "secret")["MLFLOW_AUTH_CONFIG_PATH"]
+    own, deployed = (
+        dict(read_unit(file)["mlflow"]) for file in (path, DEPLOY / "mlflow-users.ini")
+    )
+    assert own.pop("database_uri").endswith("users.db")
+    # Below the folder in which the server runs, that of its own user.
+    assert deployed.pop("database_uri") == "sqlite:///users.db"
+    assert deployed == own
+    assert compose_services()["mlflow"]["working_dir"] == "/state"
 
 
 def test_no_address_holds_a_password():

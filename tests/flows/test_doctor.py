@@ -13,11 +13,11 @@ import sys
 
 import pytest
 
-from tasks.adapters.dvc_remote import push_data
-from tasks.adapters.dvc_repo import commit_stage
+from tasks.versioning.remote import push_data
+from tasks.versioning.repo import commit_stage
 from tests.references.dvc_projects import run_dvc
 from tests.references.ray_clusters import free_port, two_nodes
-from tests.references.running_servers import call_api, read_status, run_dml
+from tests.references.running_servers import call_api, read_status, run_dml, sign_in
 from tests.references.tiny_projects import TWO_ARMS, make_project
 
 pytestmark = pytest.mark.integration
@@ -85,6 +85,7 @@ def test_a_healthy_project_has_nothing_broken_and_is_left_as_it_was(project, ser
     assert [f for f in findings if f["state"] == "broken"] == []
     assert code == 0
     assert "as requirements.lock names them" in messages(findings, "versions")
+    assert f"import {project.resolve()}" in messages(findings, "sources")
     assert "no cluster to reach" in messages(findings, "ray")
     assert "have their hashes" in messages(findings, "data")
     assert "the plan writes up to" in messages(findings, "disk")
@@ -94,8 +95,9 @@ def test_a_healthy_project_has_nothing_broken_and_is_left_as_it_was(project, ser
     assert "has data/prepared/glyphs" in messages(findings, "dvc")
     assert "clock" in messages(findings, "clock")
     # What was written to see whether it can be is gone.
-    assert call_api(f"{servers['prefect']}/api/variables/filter", {}) == []
-    models = f"{servers['mlflow']}/api/2.0/mlflow/registered-models/search"
+    prefect, mlflow = (sign_in(project, servers[name]) for name in ("prefect", "mlflow"))
+    assert call_api(f"{prefect}/api/variables/filter", {}) == []
+    models = f"{mlflow}/api/2.0/mlflow/registered-models/search"
     assert call_api(models) in ({}, {"registered_models": []})
 
 
@@ -118,11 +120,12 @@ def test_the_lines_for_people_have_a_remedy_below_each_problem(project):
 
 def test_a_wrong_package_version(project):
     lock = project / "requirements.lock"
+    whole = lock.read_bytes()
     lock.write_text("psutil==0.0.1\n")
     try:
         found = the_broken_one(project, only=["versions"])
     finally:
-        lock.unlink()
+        lock.write_bytes(whole)
     assert "psutil" in found["message"]
     assert "(locked: 0.0.1)" in found["message"]
 
@@ -254,8 +257,7 @@ def cluster(tmp_path_factory):
 
 
 def on(cluster):
-    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_worker_register_timeout_seconds")
-    return {name: cluster.environment[name] for name in names}
+    return dict(cluster.variables)
 
 
 def test_every_node_of_a_cluster_is_asked(project, cluster):

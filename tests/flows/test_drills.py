@@ -43,6 +43,9 @@ def test_the_undisturbed_sweep_has_each_trial_and_epoch_once(ground):
         ("mlflow-down", 0, 2),
         ("checkpoint-bit-flipped", 1, 7),
         ("trial-hangs", 0, 3),
+        ("mlflow-deleted", 3, 2),
+        ("code-edited", 0, 2),
+        ("cluster-killed", 1, 5),
     ],
 )
 def test_nothing_is_lost(ground, fault, ended, epoch):
@@ -51,3 +54,18 @@ def test_nothing_is_lost(ground, fault, ended, epoch):
     assert outcome.problems == []
     assert outcome.result == "passed"
     assert not (ground.folder / "drill-1").exists()
+
+
+def test_a_sweep_whose_time_is_over_says_so_in_one_line(ground, tmp_path):
+    with ground.sweeping(tmp_path / "timed", params={"sweep.timeout_seconds": 0.5}) as sweep:
+        sweep.start()
+        assert sweep.wait_for_end() == 2, sweep.last_words()
+        over = [
+            line
+            for line in sweep.printed.splitlines()
+            if line.startswith("dml: sweep.timeout_seconds=0.5 is over")
+        ]
+        assert len(over) == 1, sweep.printed
+        assert "The same command resumes" in over[0]
+        assert "Traceback" not in sweep.printed
+        assert sweep.family.left(seconds=60) == []

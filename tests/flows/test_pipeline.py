@@ -1,17 +1,22 @@
 """The whole pipeline as a user runs it: real Ray, Prefect, MLflow and DVC in its own project."""
 
+import hashlib
 import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
-from tests.references.tiny_projects import make_project
+from tasks.run_log import list_logs, read_log
+from tasks.versioning.repo import stale_stages
+from tests.references.tiny_projects import TWO_ARMS, make_project
 
 BIN = Path(sys.executable).parent
 STUDY = """
@@ -26,15 +31,15 @@ figure: {kind: bar, x: arm, y: test.recall_at_1}
 """
 
 
+def make_environment():
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PATH": path}
+
+
 def run(folder, *command, timeout=400):
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-    }
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout,
-        check=False,
+        command, cwd=folder, env=make_environment(), capture_output=True, text=True,
+        timeout=timeout, check=False,
     )  # fmt: skip
 
 
@@ -137,6 +142,66 @@ def test_plan_lists_trials_and_cost_without_running(project):
     assert "anchor-0" in done.stdout
     assert "4 search and 4 repeat trials" in done.stdout
     assert "stale stages: none" in done.stdout
+
+
+@pytest.mark.integration
+def test_an_edit_in_mid_sweep_is_neither_used_nor_recorded(tmp_path):
+    folder = make_project(tmp_path, {"tiny": TWO_ARMS})
+    file = folder / "studies" / "tiny.yaml"
+    before = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
+    with open(folder / "home" / "said.txt", "w+") as said:
+        running = subprocess.Popen(
+            ["dml", "run", "tiny"], cwd=folder, env=make_environment(), stdout=said, stderr=said
+        )
+        try:
+            wait_for_stage(folder, "sweep", running)
+            file.write_text(TWO_ARMS.replace("seeds: [0]", "seeds: [1, 2]"))
+            running.wait(timeout=400)
+        finally:
+            running.kill()
+            running.wait()
+        said.seek(0)
+        printed = said.read()
+    assert running.returncode == 0, printed[-3000:]
+    told = "sweep@tiny is stale: studies/tiny.yaml changed after this run began"
+    assert told in " ".join(printed.split())
+    scores = json.loads((folder / "results/tiny/evaluate/scores.json").read_text())["scores"]
+    assert {arm: sorted(seeds) for arm, seeds in scores.items()} == {
+        "anchor": ["0"],
+        "triplet": ["0"],
+    }
+    stages = yaml.safe_load((folder / "dvc.lock").read_text())["stages"]
+    for stage in ("sweep", "evaluate", "report"):
+        hashes = {entry["path"]: entry["md5"] for entry in stages[f"{stage}@tiny"]["deps"]}
+        assert hashes["studies/tiny.yaml"] == before
+    stale = ["sweep@tiny", "evaluate@tiny", "report@tiny"]
+    assert stale_stages(folder, ["report@tiny"]) == stale
+
+
+def wait_for_stage(folder, stage, running):
+    """Returns once a run works on a stage."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline and running.poll() is None:
+        logs = list_logs(folder / "results" / ".sweeps" / "tiny")
+        for line in read_log(logs[-1]) if logs else []:
+            if line["event"] == "stage started" and line["stage"] == stage:
+                return
+        time.sleep(0.2)
+    pytest.fail(f"the run ended or hung before {stage}")
+
+
+@pytest.mark.integration
+def test_mistakes_inside_of_a_run_end_in_one_line_also_without_git(tmp_path):
+    missing = "fixed: {data.name: folder, data.raw: pictures, data.alias: own}\n"
+    folder = make_project(tmp_path, {"tiny": TWO_ARMS + missing})
+    shutil.rmtree(folder / ".git")
+    done = run(folder, "dml", "run", "tiny")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "Finished in state" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if "pictures" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("dml: ")
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ The tests are one story in order: they share the servers, whose start is the cos
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
+import urllib.error
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +20,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from flows.servers.living_runs import list_living_runs
 from flows.servers.processes import find_marked, is_alive
 from flows.servers.record import load_records
 from tests.references.prefect_api import (
@@ -28,9 +31,12 @@ from tests.references.prefect_api import (
     start_run,
 )
 from tests.references.running_servers import (
+    call_api,
     make_environment,
+    prefect_variables,
     read_status,
     run_dml,
+    sign_in,
     wait_for,
 )
 from tests.references.tiny_projects import ENDLESS, TWO_ARMS, make_project
@@ -56,12 +62,12 @@ def project(tmp_path_factory):
         yield folder
     finally:
         # Also after a start that took too long: some of the servers may be up.
-        run_dml(folder, "down")
+        run_dml(folder, "down", "--force")
 
 
 @pytest.fixture(scope="module")
 def api(project):
-    return f"{read_status(project)['prefect']['address']}/api"
+    return sign_in(project, f"{read_status(project)['prefect']['address']}/api")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -99,13 +105,35 @@ def test_scheduling_again_replaces_the_time(project, api):
     assert schedule["schedule"]["cron"] == "0 0 1 1 *"
 
 
+def test_a_stranger_plans_no_run_though_the_worker_waits_for_some(project, api):
+    deployment = read_deployments(api)["study-slow"]
+    stranger = f"{read_status(project)['prefect']['address']}/api"
+    wrong = stranger.replace("http://", "http://dml:guessed@")
+    state = {"type": "SCHEDULED"}
+    planned = {"name": "strange", "state": state, "parameters": {"studies": ["main"]}}
+    for address in (stranger, wrong):
+        for path, content in (
+            (f"deployments/{deployment['id']}/create_flow_run", planned),
+            ("flow_runs/", {**planned, "flow_id": deployment["flow_id"]}),
+            ("deployments/filter", {}),
+            ("work_pools/dml/get_scheduled_flow_runs", {}),
+        ):
+            with pytest.raises(urllib.error.HTTPError, match="401"):
+                call_api(f"{address}/{path}", content)
+    runs = call_api(f"{api}/flow_runs/filter", {"flow_runs": {"name": {"any_": ["strange"]}}})
+    assert runs == []
+    # The same words with the password do plan one, so late that it does not run.
+    later = {"state": {**state, "state_details": {"scheduled_time": "2999-01-01T00:00:00Z"}}}
+    url = f"{api}/deployments/{deployment['id']}/create_flow_run"
+    assert call_api(url, {**planned, "name": "own", **later})["name"] == "own"
+
+
 def test_prefect_yaml_deploys_a_nightly_and_a_weekly_run(project, api):
     shutil.copy(ROOT / "prefect.yaml", project)
-    home = str(project / ".dml" / "prefect")
     subprocess.run(
         [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
         cwd=project,
-        env=make_environment(project, PREFECT_API_URL=api, PREFECT_HOME=home),
+        env=make_environment(project, **prefect_variables(project)),
         capture_output=True,
         timeout=300,
         check=True,
@@ -182,11 +210,10 @@ def messages(project, api):
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    home = str(project / ".dml" / "prefect")
     subprocess.run(
         [sys.executable, "-c", SAVE, f"http://127.0.0.1:{server.server_port}/hook"],
         cwd=project,
-        env=make_environment(project, PREFECT_API_URL=api, PREFECT_HOME=home),
+        env=make_environment(project, **prefect_variables(project)),
         capture_output=True,
         timeout=300,
         check=True,
@@ -276,13 +303,26 @@ def test_runs_of_a_killed_worker_do_not_block_the_next(project, api):
 
 
 # The last test of the file: it ends what the others use.
-def test_down_ends_a_run_that_still_works(project, api):
+def test_down_is_refused_while_a_run_works_and_ends_it_with_force(project, api):
     (run,) = [run["id"] for run in read_runs(api, "study-slow") if run["name"] == "after"]
     assert read_state(api, run) == "RUNNING"
     worker = load_records(project)["worker"]
     family = find_marked("PREFECT__WORKER_NAME", worker.worker_name)
     assert family
-    assert run_dml(project, "down").returncode == 0
+    # The run notes itself a moment after Prefect calls it running.
+    assert wait_for(
+        lambda: any(run.what.endswith(" slow") for run in list_living_runs(project)), seconds=LONG
+    )
+    before = load_records(project)
+    refused = run_dml(project, "down")
+    assert refused.returncode == 2
+    assert re.search(r"in use by \d run\(s\):.* scheduled run of slow \(process", refused.stderr)
+    assert "dml down --force" in refused.stderr
+    assert load_records(project) == before
+    assert read_state(api, run) == "RUNNING"
+    ended = run_dml(project, "down", "--force")
+    assert ended.returncode == 0, ended.stderr
+    assert re.search(r"warning: \d run\(s\) use .* scheduled run of slow", ended.stdout)
     assert [process for process in family if is_alive(process)] == []
     # With the server gone, its database still tells; open, the run would block the next ones.
     with closing(sqlite3.connect(project / ".dml" / "prefect" / "prefect.db")) as database:

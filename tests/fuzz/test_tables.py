@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dml_core.config.data import FolderData
-from dml_core.data.record_checks import sort_and_check
+from dml_core.data.prepare import sort_and_check
 from dml_core.data.records import DatasetError
 from dml_core.data.sources.registry import list_images
 from dml_core.data.splits import split_classes

@@ -12,10 +12,11 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from tasks.stages import TRACKED_FILE
+from tasks.versioning.stages import TRACKED_FILE
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("dvc.yaml", "params.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore")
@@ -78,6 +79,12 @@ def make_project(folder: Path, studies: tuple[str, ...] = ("a", "b")) -> Path:
     return folder
 
 
+def list_definitions() -> dict[str, dict[str, Any]]:
+    """Returns the stages of dvc.yaml by name; those of a study as its template has them."""
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    return {name: stage.get("do", stage) for name, stage in stages.items()}
+
+
 def make_git(folder: Path) -> None:
     """Turns a folder into a git repository with one commit of everything."""
     run(folder, "git", "init", "--quiet", "--initial-branch", "main")
@@ -132,24 +139,23 @@ def calls(folder: Path) -> list[str]:
 
 def _set_studies(folder: Path, studies: tuple[str, ...]) -> None:
     (folder / "studies").mkdir()
-    (folder / TRACKED_FILE).write_text(json.dumps({"studies": studies}))
+    entries = {name: {"raw": f"studies/{name}.yaml"} for name in studies}
+    (folder / TRACKED_FILE).write_text(json.dumps({"studies": entries}))
     for name in studies:
         (folder / "studies" / f"{name}.yaml").write_text(f"question: what of {name}?\n")
 
 
 def _copy_dependencies(folder: Path) -> None:
-    """Copies the code that the stages depend on, and the folder for raw data."""
-    for stage in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].values():
+    """Copies the code that the stages depend on, and the empty folder for raw data."""
+    for stage in list_definitions().values():
         for name in stage["deps"]:
             if "$" in name or (folder / name).exists():
                 continue
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             if (ROOT / name).is_dir():
-                ignored = shutil.ignore_patterns("__pycache__") if name != "data/raw" else _no_data
+                ignored = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(ROOT / name, folder / name, ignore=ignored)
             else:
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(ROOT / name, folder / name)
-
-
-def _no_data(_: str, names: list[str]) -> set[str]:
-    return {name for name in names if name != "README.md"}
+    (folder / "data" / "raw").mkdir(parents=True)
+    shutil.copyfile(ROOT / "data" / "raw" / "README.md", folder / "data" / "raw" / "README.md")

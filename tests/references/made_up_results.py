@@ -10,12 +10,12 @@ import numpy as np
 from PIL import Image
 
 from dml_core.config.loading import to_flat_dict
-from dml_core.studies.metric_names import list_metrics
-from dml_core.studies.scores_file import StudyScores, write_scores
-from dml_core.studies.trial_spec import TrialRecord, TrialSpec
-from dml_core.studies.trial_table import write_trials
+from dml_core.measures.scores import StudyScores, write_scores
+from dml_core.studies.metrics import list_metrics
 from dml_core.studies.winners import Winner
-from tasks.context import StudyContext, StudyRequest, load_context
+from dml_core.trials.spec import TrialRecord, TrialSpec
+from dml_core.trials.table import write_trials
+from tasks.study import StudyContext, StudyRequest, load_context
 
 NUM_EPOCHS = 4
 HOSTILE = "<script>document.title = 'broken'</script>"

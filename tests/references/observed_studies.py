@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dml_core.studies.observations import Observations, Training
+from dml_core.analysis.observations import Observations, Training
 from dml_core.studies.resolved import ResolvedStudy
 from tests.references.written_studies import read_study
 

@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
-from tasks.adapters.dvc_remote import push_data
-from tasks.adapters.dvc_repo import commit_stage
+from tasks.versioning.remote import push_data
+from tasks.versioning.repo import commit_stage
 from tests.references.dvc_projects import make_project, run_dvc
 from tests.references.tiny_trials import prepare_tiny
 

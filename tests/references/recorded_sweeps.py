@@ -6,7 +6,7 @@ from pathlib import Path
 from dml_core.config.loading import load_project_config
 from dml_core.studies import ResolvedStudy, TrialRecord, TrialSpec, load_study
 from dml_core.training.report import EpochReport
-from tasks.adapters.mlflow_identity import SweepFacts
+from tasks.tracking.identity import SweepFacts
 from tests.references.tiny_trials import TINY
 
 STUDY = """

@@ -1,5 +1,6 @@
 """The command line run in a folder of its own, and servers asked, for tests of servers."""
 
+import base64
 import json
 import os
 import subprocess
@@ -10,6 +11,9 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+from flows.servers.access import USER, password_file, read_password
 
 DML = Path(sys.executable).with_name("dml")
 
@@ -51,11 +55,32 @@ def read_status(folder: Path) -> dict[str, dict[str, Any]]:
     return {server["name"]: server for server in content["servers"]}
 
 
+def sign_in(folder: Path, address: str) -> str:
+    """Returns the address of a folder's server with user and password, for `call_api`."""
+    parts = urlsplit(address)
+    password = read_password(password_file(folder))
+    return parts._replace(netloc=f"{USER}:{password}@{parts.netloc}").geturl()
+
+
+def prefect_variables(folder: Path) -> dict[str, str]:
+    """Returns the variables by which programs of Prefect itself use a folder's server."""
+    return {
+        "PREFECT_API_URL": f"{read_status(folder)['prefect']['address']}/api",
+        "PREFECT_API_AUTH_STRING": f"{USER}:{read_password(password_file(folder))}",
+        "PREFECT_HOME": str(folder / ".dml" / "prefect"),
+    }
+
+
 def call_api(url: str, content: dict[str, Any] | None = None) -> Any:
-    """Sends JSON, or asks; returns the JSON of the answer."""
+    """Sends JSON, or asks, as the user that the address names; returns the JSON of the answer."""
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
     data = None if content is None else json.dumps(content).encode()
+    headers = {"Content-Type": "application/json"}
+    if user:
+        headers["Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
     request = urllib.request.Request(  # noqa: S310
-        url, data=data, headers={"Content-Type": "application/json"}
+        parts._replace(netloc=host).geturl(), data=data, headers=headers
     )
     for attempt in range(10):
         try:

@@ -10,11 +10,11 @@ from torch import Tensor
 from dml_core.config.losses import ExpandableLossBase, LossConfig, ProxyLossBase
 from dml_core.data.prepared import open_development
 from dml_core.losses.registry import LOSSES
+from dml_core.training.ddp import Team
+from dml_core.training.ddp_local import LOOPBACK, join_team, open_store, visit_store
 from dml_core.training.determinism import limited_threads
 from dml_core.training.epoch import compute_gradients, training_batches
-from dml_core.training.rendezvous import LOOPBACK, join_team, open_store, visit_store
 from dml_core.training.state import TrialState, build_state
-from dml_core.training.team import Team
 from tests.references.tiny_trials import tiny_config
 
 LABELS = ["rotation", "scale"]

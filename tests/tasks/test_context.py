@@ -1,7 +1,7 @@
 import pytest
 
 from dml_core.config import ConfigError
-from tasks.context import StudyRequest, load_context
+from tasks.study import StudyRequest, load_context
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,31 @@ def test_a_process_that_ended_is_not_waited_for_although_nobody_asked_for_its_en
         ended.wait()
 
 
+def test_an_ended_child_that_is_not_collected_does_not_hide_its_parent():
+    code = (
+        "import subprocess, sys, time; child = subprocess.Popen([sys.executable, '-c', '']); "
+        "print(child.pid, flush=True); time.sleep(600)"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "DML_TEST_MARK": "parent"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        child = psutil.Process(int(parent.stdout.readline()))
+        wait_for(lambda: child.status() == psutil.STATUS_ZOMBIE)
+        with pytest.raises(psutil.ZombieProcess):
+            child.cmdline()
+        found = guardian_process.find_guarded("DML_TEST_MARK", "parent")
+        assert parent.pid in found
+        assert guardian_process.find_left({}, "DML_TEST_MARK", "parent") == [found[parent.pid]]
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+
+
 def test_pythons_own_guardian_is_left_to_end_by_itself():
     started = [
         subprocess.Popen([sys.executable, "-c", f"import time; time.sleep(600) {note}"],

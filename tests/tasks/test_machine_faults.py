@@ -1,38 +1,57 @@
 import errno
+import os
+import platform
 import shutil
+import subprocess
+import sys
+import traceback
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
 
+from dml_core.trials.key import hash_training_code, read_libraries
 from tasks.machine_faults import (
     DiskFull,
+    DiskReadOnly,
+    FolderClosed,
+    MachineFault,
+    OtherCode,
     OutOfMemory,
+    QuotaUsedUp,
+    TooManyFiles,
+    check_code,
     check_room,
+    clear_machine_faults,
     is_out_of_memory,
     raise_machine_fault,
-    told_when_full,
+    recall_fault,
 )
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_full_disk_is_told_with_its_folder_and_the_way_to_go_on(tmp_path):
     wanted = pytest.raises(DiskFull, match=f"{tmp_path} is full.*the same command")
-    with wanted, told_when_full(tmp_path):
+    with wanted, clear_machine_faults(tmp_path):
         raise FULL
 
 
 def test_a_full_disk_is_found_behind_other_errors(tmp_path):
     wrapped = RuntimeError("unexpected pos")
     wrapped.__cause__ = FULL
-    with pytest.raises(DiskFull), told_when_full(tmp_path):
+    with pytest.raises(DiskFull), clear_machine_faults(tmp_path):
         raise wrapped
 
 
 def test_other_errors_stay_what_they_are(tmp_path):
     for error in (ValueError("margin"), OSError(errno.EIO, "broken")):
         raise_machine_fault(error, tmp_path)
-        with pytest.raises(type(error)), told_when_full(tmp_path):
+        with pytest.raises(type(error)), clear_machine_faults(tmp_path):
             raise error
 
 
@@ -65,3 +84,111 @@ def test_a_disk_without_room_is_told_before_anything_is_begun(tmp_path, monkeypa
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     with pytest.raises(DiskFull, match=f"{tmp_path} is full"):
         check_room(tmp_path)
+
+
+def raised_for(error, folder):
+    """Returns the fault that an error of the block becomes."""
+    with pytest.raises(MachineFault) as caught, clear_machine_faults(folder):
+        raise error
+    return caught.value
+
+
+def recalled(fault, folder):
+    """Returns what the text of an exception, which is all that Ray hands on, tells of it."""
+    return recall_fault("".join(traceback.format_exception(fault)), folder)
+
+
+def test_a_used_up_quota_is_told_as_what_it_is(tmp_path):
+    fault = raised_for(OSError(errno.EDQUOT, "Disk quota exceeded"), tmp_path)
+    assert type(fault) is QuotaUsedUp
+    assert f"quota on the disk that holds {tmp_path} is used up" in str(fault)
+    assert str(fault).endswith("the same command resumes.")
+    again = recalled(fault, tmp_path)
+    assert (type(again), str(again)) == (QuotaUsedUp, str(fault))
+
+
+def test_a_read_only_disk_is_told_so(tmp_path):
+    wrapped = RuntimeError("the writer failed")
+    wrapped.__cause__ = OSError(errno.EROFS, "Read-only file system")
+    with pytest.raises(DiskReadOnly, match=f"{tmp_path} is mounted read-only.*Mount it writable"):
+        raise_machine_fault(wrapped, tmp_path)
+    again = recalled(raised_for(wrapped, tmp_path), tmp_path)
+    assert type(again) is DiskReadOnly
+
+
+NO_DESCRIPTORS = """
+import resource, sys
+from pathlib import Path
+from tasks.machine_faults import clear_machine_faults
+
+folder, held = Path(sys.argv[1]), []
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+try:
+    with clear_machine_faults(folder):
+        while True:
+            held.append(open(folder / "file", "w"))
+except ValueError as fault:
+    print(type(fault).__name__, fault)
+"""
+
+
+def test_a_process_without_free_descriptors_is_told_so(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-c", NO_DESCRIPTORS, str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    kind, _, said = run.stdout.strip().partition(" ")
+    assert (kind, said) == ("TooManyFiles", str(TooManyFiles.at(tmp_path)))
+    assert "ulimit -n" in said
+
+
+@contextmanager
+def without_rights(folder):
+    """Lets this process write to the folder no more within the block, also where it is root's."""
+    is_root, mode = os.geteuid() == 0, folder.stat().st_mode
+    folder.chmod(0o500)
+    if is_root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+        folder.chmod(mode)
+
+
+def test_a_folder_that_this_user_may_not_write_to_is_told_so(tmp_path):
+    with without_rights(tmp_path), pytest.raises(PermissionError) as caught:
+        (tmp_path / "result.json").write_text("{}")
+    fault = raised_for(caught.value, tmp_path)
+    assert type(fault) is FolderClosed
+    assert f"may not write to {tmp_path}, " in str(fault)
+    assert type(recalled(fault, tmp_path)) is FolderClosed
+
+
+def test_a_file_elsewhere_that_may_not_be_read_is_no_matter_of_the_results(tmp_path):
+    error = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "data" / "1.png"))
+    with pytest.raises(PermissionError), clear_machine_faults(tmp_path / "results"):
+        raise error
+    raise_machine_fault(error, tmp_path / "results")
+
+
+def test_a_fault_that_was_told_already_is_not_told_of_another_folder(tmp_path):
+    inner = DiskFull.at(tmp_path / "inner")
+    assert raised_for(inner, tmp_path) is inner
+
+
+def test_an_error_of_the_trial_is_recalled_as_no_fault(tmp_path):
+    assert recalled(ValueError("margin must be positive"), tmp_path) is None
+
+
+def test_other_code_or_libraries_of_a_worker_are_told_with_both_and_recalled(tmp_path):
+    code, libraries = hash_training_code(), read_libraries()
+    check_code(code, libraries)
+    check_code("", {})
+    with pytest.raises(OtherCode, match=rf"{platform.node()}.*\({code}\).*\(0ther\)") as caught:
+        check_code("0ther", libraries)
+    again = recalled(caught.value, tmp_path)
+    assert (type(again), str(again)) == (OtherCode, str(caught.value))
+    with pytest.raises(OtherCode, match=r"started with .*torch 0\.1.*requirements\.lock"):
+        check_code(code, {**libraries, "torch": "0.1"})

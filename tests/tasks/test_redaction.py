@@ -32,6 +32,19 @@ def test_secrets_are_taken_out_and_the_rest_stays(text, expected):
     assert redact(text, ENVIRONMENT) == expected
 
 
+@pytest.mark.parametrize(
+    "password", ["hunter/22", "hunter[22", "hunter?22", "hunter#2@2", "a:b/c@dd"]
+)
+def test_a_password_that_should_have_been_encoded_is_taken_out_too(password):
+    environment = {"MLFLOW_TRACKING_URI": f"http://ann:{password}@host:5000"}
+    text = f"Invalid port in {environment['MLFLOW_TRACKING_URI']}, {password!r}."
+    shown = redact(text, environment)
+    assert password not in shown
+    assert "hunter" not in shown
+    assert shown.startswith("Invalid port in http://")
+    assert shown.endswith("@host:5000, '***'.")
+
+
 def test_log_records_are_redacted_with_their_tracebacks(monkeypatch):
     monkeypatch.setenv("PREFECT_API_KEY", "pnu_hunter2")
     before = logging.getLogRecordFactory()

@@ -2,8 +2,12 @@ import pytest
 from prefect.states import Failed
 
 from dml_core.data.records import DatasetError
-from tasks import datasets, evaluating, reporting, sweeps, versioning
+from tasks import evaluate as evaluating
+from tasks import prepare as datasets
+from tasks import report as reporting
 from tasks.retrying import is_momentary
+from tasks.sweep import task as sweeps
+from tasks.versioning import tasks as versioning
 
 
 @pytest.mark.parametrize(

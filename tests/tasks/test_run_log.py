@@ -2,13 +2,14 @@
 
 import json
 import logging
+import os
+import stat
 from types import SimpleNamespace
 
 import pytest
 
 from flows.commands.logs import describe_line
-from tasks.run_log import KEPT_RUNS, list_logs, logged_run, read_log
-from tasks.trial_log import NODE, TrialLog
+from tasks.run_log import KEPT_RUNS, NODE, TrialLog, list_logs, logged_run, read_log
 
 
 def read_only_log(folder):
@@ -40,6 +41,23 @@ def test_a_secret_of_the_environment_never_gets_there(tmp_path, monkeypatch):
     assert "very-secret-value" not in text
     assert "hidden" not in text
     assert "host/x" in text
+
+
+def test_a_log_is_its_owners_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        with logged_run(tmp_path, study="tiny") as log:
+            log.write("once")
+    finally:
+        os.umask(before)
+    (path,) = list_logs(tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    # One that an older version left open is closed by the next run.
+    path.parent.chmod(0o755)
+    with logged_run(tmp_path, study="tiny"):
+        pass
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
 def test_an_error_is_the_last_line_and_goes_on(tmp_path):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from dml_core.history.record import history_file, read_history
-from tasks.context import StudyRequest, load_context
-from tasks.watching import ScoreDrop, check_for_drops, watch
+from dml_core.analysis.history import history_file, read_history
+from tasks.study import StudyRequest, load_context
+from tasks.watch import ScoreDrop, check_for_drops, watch
 from tests.references.made_up_results import make_results
 
 STUDY = """

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from dml_core.config.data import FolderData
 from dml_core.data.records import DatasetError, ImageRecord, SourceListing
-from dml_core.data.sources.distribution import Distribution
-from dml_core.data.sources.folder_table import list_table
 from dml_core.data.sources.problems import raise_for
-from dml_core.data.sources.raw_search import UNPACKED_SUFFIX, RawSearch
+from dml_core.data.sources.raw_search import UNPACKED_SUFFIX, Distribution, RawSearch
+from dml_core.data.sources.tables import list_table
 
 FOLDER = Distribution(
     name="folder",

@@ -5,16 +5,16 @@ from pathlib import Path, PurePosixPath
 
 from dml_core.config.data import InshopData
 from dml_core.data.records import ImageRecord, Role, SourceListing
-from dml_core.data.sources.annotation_text import (
+from dml_core.data.sources.official import (
+    OfficialCounts,
     inside_path,
     line_error,
+    official_listing,
     read_lines,
     read_rows,
     whole_number,
 )
-from dml_core.data.sources.distribution import Distribution
-from dml_core.data.sources.official import OfficialCounts, official_listing
-from dml_core.data.sources.raw_search import RawSearch, common_root
+from dml_core.data.sources.raw_search import Distribution, RawSearch, common_root
 
 INSHOP = Distribution(
     name="inshop",

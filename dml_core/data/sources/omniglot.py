@@ -5,9 +5,8 @@ from pathlib import Path
 
 from dml_core.config.data import OmniglotData
 from dml_core.data.records import ImageRecord, Role, SourceListing
-from dml_core.data.sources.distribution import Distribution
 from dml_core.data.sources.official import OfficialCounts, official_listing
-from dml_core.data.sources.raw_search import RawSearch, common_root
+from dml_core.data.sources.raw_search import Distribution, RawSearch, common_root
 
 OMNIGLOT = Distribution(
     name="omniglot",

@@ -2,12 +2,53 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 from dml_core.config.data import DownloadedData
 from dml_core.data.archives import SUFFIXES, extract_archive
 from dml_core.data.records import DatasetError
-from dml_core.data.sources.distribution import Distribution, archive_stem
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """What a dataset is called, who publishes it, and how its archives are named."""
+
+    name: str
+    """The value of data.name."""
+    title: str
+    """The official name and the publisher, enough to find the download."""
+    download: str
+    """The files to download, as a user sees them on the publisher's page."""
+    archive_stems: tuple[str, ...] = ()
+    """Lower-case patterns of the archives' names without suffix, the wanted ones first."""
+    in_parts: bool = False
+    """Whether the download is several files that lie side by side."""
+
+    def advice(self) -> str:
+        """Returns what to download and which key points to it."""
+        return (
+            f"Download {self.download} of {self.title}, and set data.raw to the "
+            f"{'folder with these files' if self.in_parts else 'archive or to its folder'}."
+        )
+
+    def rank_archive(self, file_name: str) -> int | None:
+        """Returns how early the archive is to be unpacked; None if it is not of this dataset."""
+        stem = archive_stem(file_name)
+        if stem is None:
+            return None
+        matches = (i for i, p in enumerate(self.archive_stems) if fnmatch(stem.lower(), p))
+        return next(matches, None)
+
+
+def archive_stem(file_name: str) -> str | None:
+    """Returns the name without its archive suffix, or None if it is not an archive's name."""
+    for suffix in SUFFIXES:
+        if file_name.lower().endswith(suffix) and len(file_name) > len(suffix):
+            return file_name[: -len(suffix)]
+    return None
+
 
 SEARCH_DEPTH = 3
 UNPACKED_SUFFIX = ".unpacked"
@@ -99,7 +140,9 @@ class RawSearch:
 
     def _target_of(self, archive: Path) -> Path:
         name = f"{archive_stem(archive.name)}{UNPACKED_SUFFIX}"
-        if os.access(archive.parent, os.W_OK):
+        # Outside of the project nothing hides it from DVC, which hashes all that lies at data.raw.
+        is_ours = archive.resolve().is_relative_to(Path.cwd())
+        if is_ours and os.access(archive.parent, os.W_OK):
             return archive.parent / name
         # A dataset's alias never begins with a dot, so this folder is nobody's dataset.
         return Path(self._config.prepared_root) / ".unpacked" / self._config.folder_name / name

@@ -4,10 +4,14 @@ from pathlib import Path
 
 from dml_core.config.data import SopData
 from dml_core.data.records import ImageRecord, Role, SourceListing
-from dml_core.data.sources.annotation_text import inside_path, read_rows, whole_number
-from dml_core.data.sources.distribution import Distribution
-from dml_core.data.sources.official import OfficialCounts, official_listing
-from dml_core.data.sources.raw_search import RawSearch, common_root
+from dml_core.data.sources.official import (
+    OfficialCounts,
+    inside_path,
+    official_listing,
+    read_rows,
+    whole_number,
+)
+from dml_core.data.sources.raw_search import Distribution, RawSearch, common_root
 
 SOP = Distribution(
     name="sop",

@@ -3,10 +3,10 @@
 import sqlite3
 from contextlib import closing
 
-from flows.drills.databases import PREFECT_DATABASE
+from flows.drills.databases import MLFLOW_DATABASE, PREFECT_DATABASE
 from flows.drills.fault import DrillFailed, Fault
 from flows.drills.scene import Scene
-from flows.drills.servers import DrillServer, mlflow_server, prefect_server
+from flows.drills.servers import SIGN_IN, DrillServer, mlflow_server, prefect_server
 
 
 def _take_away(scene: Scene, server: DrillServer) -> str:
@@ -26,17 +26,25 @@ def _lose_mlflow(scene: Scene) -> str:
     with mlflow_server(scene.folder).running() as server:
         scene.sweep.environment["MLFLOW_TRACKING_URI"] = server.address
         went_on = _take_away(scene, server)
-        if not list(scene.sweep.working_folder.glob("mlflow-*.jsonl")):
+        if "the same command sends it when MLflow is back." not in scene.sweep.printed:
             return went_on
         # The server was back too late for the end of the sweep, which does not wait for long.
-        scene.check_said("the same command sends it when MLflow is back.")
         scene.resume()
         return f"{went_on}; the rest of the record came by the same command"
 
 
+def _delete_record(scene: Scene) -> str:
+    """Deletes MLflow's database at the moment; the sweep's end has to make all of it again."""
+    scene.sweep.start()
+    scene.reach_moment()
+    for path in scene.folder.glob(f"{MLFLOW_DATABASE}*"):
+        path.unlink()
+    return scene.finish()
+
+
 def _lose_prefect(scene: Scene) -> str:
     with prefect_server(scene.folder).running() as server:
-        scene.sweep.environment["PREFECT_API_URL"] = f"{server.address}/api"
+        scene.sweep.environment |= {"PREFECT_API_URL": f"{server.address}/api", **SIGN_IN}
         went_on = _take_away(scene, server)
     with closing(sqlite3.connect(scene.folder / PREFECT_DATABASE)) as database:
         states = database.execute("select name, state_type from flow_run").fetchall()
@@ -51,6 +59,11 @@ MLFLOW_DOWN = Fault(
     _lose_mlflow,
     latest=4,
     trials_at_once=1,
+)
+MLFLOW_DELETED = Fault(
+    "mlflow-deleted",
+    "MLflow's database is deleted while the sweep runs",
+    _delete_record,
 )
 PREFECT_DOWN = Fault(
     "prefect-down",

@@ -55,7 +55,7 @@ training: {epochs: 4000, validate_every: 5}
 @pytest.mark.parametrize("recipe", [PROXY_ANCHOR, NORM_SOFTMAX, LOG_RATIO, EXPANSION])
 def test_a_papers_recipe_is_a_valid_configuration(recipe):
     from dml_core.config.loading import flatten, to_flat_dict
-    from dml_core.config.yaml_reading import parse_yaml
+    from dml_core.config.yaml_files import parse_yaml
 
     wanted = flatten(parse_yaml(recipe, source="recipe"))
     resolved = to_flat_dict(resolve_trial_config(wanted))

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dml_core.config import ConfigError
-from dml_core.config.section_writing import render_section, write_section
-from dml_core.config.yaml_reading import parse_yaml
+from dml_core.config.yaml_files import parse_yaml, render_section, write_section
 
 PARAMS = Path(__file__).parents[3] / "params.yaml"
 WHOLE_NUMBERS = st.integers(-(2**63), 2**63 - 1)

@@ -1,7 +1,7 @@
 import pytest
 
 from dml_core.config import ConfigError
-from dml_core.config.yaml_reading import parse_yaml
+from dml_core.config.yaml_files import parse_yaml
 from tests.references.fuzzed_files import BOMB, NESTED_BOMB
 
 

@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from dml_core.data import archive_folder
-from dml_core.data.archive_folder import ArchiveFolder, SizeBudget
+from dml_core.data import archives as archive_folder
+from dml_core.data.archives import ArchiveFolder, SizeBudget
 from dml_core.data.records import DatasetError
 
 

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from dml_core.data import archive_folder
+from dml_core.data import archives as archive_folder
 from dml_core.data.archives import MARKER, extract_archive
 from dml_core.data.records import DatasetError
 

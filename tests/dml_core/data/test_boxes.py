@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchvision.transforms import RandomResizedCrop
 
-from dml_core.config.augmentation import AugmentationConfig
-from dml_core.data.boxes import evaluation_boxes, training_boxes
+from dml_core.config.data import AugmentationConfig
+from dml_core.data.inputs import evaluation_boxes, training_boxes
 from dml_core.seeding import numpy_stream
 
 sizes_strategy = st.lists(

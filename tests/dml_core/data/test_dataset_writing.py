@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pyarrow.parquet as pq
 
-from dml_core.data import dataset_writing
-from dml_core.data.dataset_writing import write_dataset
+from dml_core.data import writing as dataset_writing
 from dml_core.data.packing import pack_record
-from dml_core.data.preparation_job import PreparationJob
 from dml_core.data.prepared_info import load_info
-from dml_core.data.split_file import load_split
-from dml_core.data.splits import split_classes
+from dml_core.data.splits import load_split, split_classes
+from dml_core.data.writing import PreparationJob, write_dataset
 from tests.references.drawn_datasets import drawn_listing, tree_config
 
 

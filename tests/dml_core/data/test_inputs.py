@@ -3,11 +3,9 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional as transforms
 
-from dml_core.config.augmentation import AugmentationConfig
-from dml_core.config.data import FolderData
-from dml_core.data import cutting
-from dml_core.data.cutting import cut_boxes, flip_images
-from dml_core.data.inputs import ImageInputs, plain_batches
+from dml_core.config.data import AugmentationConfig, FolderData
+from dml_core.data import inputs as cutting
+from dml_core.data.inputs import ImageInputs, cut_boxes, flip_images, plain_batches
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.prepared import open_development
 from dml_core.data.records import ImageRecord, SourceListing

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dml_core.data.packed_images import map_images
+from dml_core.data.prepared import map_images
 
 
 def write_images(folder, shapes):

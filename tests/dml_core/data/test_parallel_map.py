@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from dml_core.data.parallel_map import count_cores, map_in_order
+from dml_core.data.parallel import count_cores, map_in_order
 from dml_core.data.records import DatasetError
 
 

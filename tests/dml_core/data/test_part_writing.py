@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 import pyarrow.parquet as pq
 
-from dml_core.data.part_writing import PartWriter
 from dml_core.data.records import ImageRecord
+from dml_core.data.writing import PartWriter
 
 
 def test_images_lie_one_after_another_and_the_manifest_says_where(tmp_path):
@@ -53,3 +53,22 @@ def test_images_of_each_class_are_counted(tmp_path):
         writer.add(ImageRecord(name, name, "test"), "test", np.zeros((2, 2, 1), dtype=np.uint8))
     writer.close()
     assert writer.class_counts == {"a": 2, "b": 1}
+
+
+def test_removed_images_leave_no_gap(tmp_path):
+    writer = PartWriter(tmp_path / "development", [])
+    images = {name: np.full((2, size, 1), size, np.uint8) for size, name in enumerate("abcd", 2)}
+    for name, pixels in images.items():
+        writer.add(ImageRecord(name, f"class {name}", "train"), "train", pixels)
+    assert writer.read(1) == images["b"].tobytes()
+    writer.remove({"a", "c"})
+    assert writer.read(1) == images["d"].tobytes()
+    digest = writer.finish()["development/images.bin"]
+    content = (tmp_path / "development" / "images.bin").read_bytes()
+    assert content == images["b"].tobytes() + images["d"].tobytes()
+    assert digest == hashlib.sha256(content).hexdigest()
+    table = pq.read_table(tmp_path / "development" / "manifest.parquet")
+    assert table["path"].to_pylist() == ["b", "d"]
+    assert table["offset"].to_pylist() == [0, len(images["b"].tobytes())]
+    assert table["label"].to_pylist() == [0, 1]
+    assert writer.class_counts == {"class b": 1, "class d": 1}

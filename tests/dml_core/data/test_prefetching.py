@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from dml_core.data.prefetching import prefetch
+from dml_core.data.parallel import prefetch
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 5])

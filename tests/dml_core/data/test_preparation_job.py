@@ -2,10 +2,10 @@
 
 import pytest
 
-from dml_core.data import preparation_job
+from dml_core.data import writing as preparation_job
 from dml_core.data.packing import PackingChoices
-from dml_core.data.preparation_job import PreparationJob
 from dml_core.data.splits import split_classes
+from dml_core.data.writing import PreparationJob
 from tests.references.drawn_datasets import drawn_listing, tree_config
 
 

@@ -35,6 +35,7 @@ def test_a_prepared_folder_has_its_parts(tmp_path):
         "dataset.json",
         "development/images.bin",
         "development/manifest.parquet",
+        "duplicates.csv",
         "refused.csv",
         "splits.json",
         "test/images.bin",

@@ -1,14 +1,18 @@
 """Tests of opening prepared datasets."""
 
+import json
 import pickle
 import shutil
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.prepared import open_development, open_test, verify_files
+from dml_core.data.prepared_info import describe_files
 from dml_core.data.records import DatasetError
 from tests.references.drawn_datasets import drawn_listing, tree_config, write_tree
 
@@ -146,6 +150,52 @@ def test_a_changed_split_is_refused(prepared):
     file.write_text(file.read_text().replace("c07", "c99"))
     with pytest.raises(DatasetError, match="was changed after it was written"):
         open_development(prepared)
+
+
+def rewrite_manifest(config, part, change):
+    """Changes the manifest's table, and says so in dataset.json: only its content is wrong."""
+    folder = config.prepared_path
+    name = f"{part}/manifest.parquet"
+    pq.write_table(change(pq.read_table(folder / name)), folder / name)
+    facts = json.loads((folder / "dataset.json").read_text())
+    facts["files"] |= describe_files(folder, {name: ""})
+    (folder / "dataset.json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_label_that_became_no_number_is_refused_with_file_column_and_row(prepared, value):
+    def spoil(table):
+        place = table.column_names.index("continuous.angle")
+        angles = table["continuous.angle"].to_pylist()
+        angles[4] = angles[7] = value
+        return table.set_column(place, "continuous.angle", pa.array(angles))
+
+    rewrite_manifest(prepared, "test", spoil)
+    config = with_values(prepared, continuous_labels=("height", "angle"))
+    with pytest.raises(
+        DatasetError,
+        match=r"test/manifest\.parquet, column 'continuous\.angle': row 5 must be a finite "
+        rf"number\. Got {value}, and 1 more like it\. Run: dml prepare",
+    ):
+        open_test(config)
+    # Nobody looks at a label that is not asked for.
+    assert len(open_test(with_values(prepared, continuous_labels=("height",)))[0]) == 12
+
+
+def test_a_class_of_the_test_among_the_development_images_is_refused_by_its_name(prepared):
+    def rename(table):
+        place = table.column_names.index("class_name")
+        names = ["c07" if name == "c01" else name for name in table["class_name"].to_pylist()]
+        return table.set_column(place, "class_name", pa.array(names))
+
+    rewrite_manifest(prepared, "development", rename)
+    with pytest.raises(
+        DatasetError,
+        match=r"development/manifest\.parquet must have the classes that splits\.json gives it\. "
+        r"Only one of them has 2 classes \(c01, c07\)",
+    ):
+        open_development(prepared)
+    assert len(open_test(prepared)[0]) == 12
 
 
 def test_selections_count_labels_anew_and_share_the_memory_map(prepared):

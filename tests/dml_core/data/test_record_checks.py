@@ -2,7 +2,7 @@
 
 import pytest
 
-from dml_core.data.record_checks import sort_and_check
+from dml_core.data.prepare import sort_and_check
 from dml_core.data.records import DatasetError, ImageRecord
 
 

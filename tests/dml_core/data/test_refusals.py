@@ -6,7 +6,7 @@ import pytest
 
 from dml_core.config.data import FolderData
 from dml_core.data.records import DatasetError, ImageRecord
-from dml_core.data.refusals import Refusals, is_too_many
+from dml_core.data.writing import Refusals, is_too_many
 
 
 def record(path):

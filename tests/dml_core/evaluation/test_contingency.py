@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.metrics.cluster import pair_confusion_matrix
 
-from dml_core.evaluation.contingency import (
+from dml_core.evaluation.clustering import (
     conditional_entropy_by_cluster,
     count_contingency,
     entropy_bits,

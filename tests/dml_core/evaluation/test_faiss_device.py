@@ -6,7 +6,7 @@ import pytest
 
 from dml_core.config.evaluation import EvaluationConfig
 from dml_core.evaluation.evaluate import evaluate_embeddings
-from dml_core.evaluation.faiss_device import MAX_NEIGHBORS, PlacedIndex
+from dml_core.evaluation.neighbors import MAX_NEIGHBORS, PlacedIndex
 
 EMBEDDINGS = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
 LABELS = np.arange(40) // 4

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from dml_core.config.evaluation import EvaluationConfig
-from dml_core.evaluation import neighbors, pairs_once
+from dml_core.evaluation import neighbors
+from dml_core.evaluation import neighbors as pairs_once
 from dml_core.evaluation.evaluate import evaluate_embeddings
-from dml_core.evaluation.neighbors import NeighborSearch
-from dml_core.evaluation.pairs_once import fits_in_memory, search_among_all
+from dml_core.evaluation.neighbors import NeighborSearch, fits_in_memory, search_among_all
 
 
 @pytest.fixture

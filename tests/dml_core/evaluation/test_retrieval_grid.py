@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from dml_core.data.packed_images import map_images
-from dml_core.data.prepared import ImageSet
+from dml_core.data.prepared import ImageSet, map_images
 from dml_core.evaluation.retrieval_grid import (
     RIGHT_COLOR,
     WRONG_COLOR,

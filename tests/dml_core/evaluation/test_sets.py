@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dml_core.evaluation.sets import split_by_role
+from dml_core.evaluation.arrays import split_by_role
 
 
 @pytest.mark.parametrize("roles", [None, np.array(["test"] * 3)])

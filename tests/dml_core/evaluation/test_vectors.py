@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dml_core.evaluation.vectors import ROWS_AT_ONCE, Frame
+from dml_core.evaluation.arrays import ROWS_AT_ONCE, Frame
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from dml_core.losses.label_distances import exact_distances, label_distances
+from dml_core.losses.distances import exact_distances, label_distances
 
 
 def test_distances_ranks_and_left_out_pairs_of_a_small_batch():

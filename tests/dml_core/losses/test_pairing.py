@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dml_core.losses.pairing import (
+from dml_core.losses.expansion import (
     first_pairs_in_batch_order,
     pair_of_each_sample,
     pairs_in_batch_order,

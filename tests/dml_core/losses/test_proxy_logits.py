@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dml_core.losses.proxy_logits import compare_with_proxies
+from dml_core.losses.proxies import compare_with_proxies
 from tests.references.proxy_batches import random_batch
 
 

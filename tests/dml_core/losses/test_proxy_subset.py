@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dml_core.losses.proxy_subset import draw_proxy_subset
+from dml_core.losses.proxies import draw_proxy_subset
 
 
 @settings(deadline=None, max_examples=100)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from dml_core.losses.softmax_terms import grouped_log_one_plus_sum_exp, log_one_plus_exp
+from dml_core.losses.proxies import grouped_log_one_plus_sum_exp, log_one_plus_exp
 
 
 @pytest.mark.parametrize("value", [-1e30, -745.0, -30.0, 0.0, 25.0, 39.9, 40.1, 1e4])

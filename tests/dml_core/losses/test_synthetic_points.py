@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from dml_core.losses.pairing import pairs_in_batch_order
-from dml_core.losses.synthetic_points import (
+from dml_core.losses.expansion import (
     mix_points,
+    pairs_in_batch_order,
     products_between,
     products_of_all,
     synthesize,

@@ -2,7 +2,7 @@ import faiss
 import numpy as np
 import pytest
 
-from dml_core.measures.embedding_files import write_embeddings
+from dml_core.measures.embeddings import write_embeddings
 from tests.references.retrieval import rank_gallery
 
 

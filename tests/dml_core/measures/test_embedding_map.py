@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dml_core.data.spreadsheet_cells import restore_cell
-from dml_core.measures.embedding_map import make_embedding_map, write_embedding_map
+from dml_core.measures.embeddings import make_embedding_map, write_embedding_map
 
 
 def make_images(num_classes, per_class):

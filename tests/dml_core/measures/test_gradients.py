@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from dml_core.data.prepared import open_development
-from dml_core.evaluation.of_checkpoint import load_trained_model
 from dml_core.measures import gradients
 from dml_core.measures.gradients import gradient_curves, measure_gradients
-from dml_core.measures.winner_folders import list_winners
+from dml_core.measures.measured import list_winners
+from dml_core.measures.of_checkpoint import load_trained_model
 
 
 def curves_of(winners, arm):

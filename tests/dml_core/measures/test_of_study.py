@@ -2,9 +2,8 @@ import json
 from typing import get_args
 
 from dml_core.measures import of_study
-from dml_core.measures.measured import Measured
+from dml_core.measures.measured import Measured, list_winners
 from dml_core.measures.of_study import MEASURES, measure_study
-from dml_core.measures.winner_folders import list_winners
 from dml_core.studies.definition import Measure
 
 

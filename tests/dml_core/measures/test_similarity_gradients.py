@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dml_core.losses.registry import build_loss
-from dml_core.measures.similarity_gradients import (
+from dml_core.measures.gradients import (
     cosine_similarities,
     loss_of_similarities,
     similarity_gradients,

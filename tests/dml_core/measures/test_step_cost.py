@@ -1,8 +1,8 @@
 import pytest
 
 from dml_core.measures import step_cost
+from dml_core.measures.measured import list_winners
 from dml_core.measures.step_cost import StepBudget, measure_configs, measure_step_cost
-from dml_core.measures.winner_folders import list_winners
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import torch
 
-from dml_core.measures.step_memory import measure_peak_bytes
+from dml_core.measures.step_cost import measure_peak_bytes
 
 CPU = torch.device("cpu")
 

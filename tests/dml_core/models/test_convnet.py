@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from dml_core.models.convnet import build_convnet
+from dml_core.models.backbones import build_convnet
 
 
 def test_convnet_has_three_stages_of_doubling_channels():

@@ -8,7 +8,7 @@ from torch import nn
 
 from dml_core.config.model import ModelConfig
 from dml_core.models import build_embedding_model
-from dml_core.models.convnet import build_convnet
+from dml_core.models.backbones import build_convnet
 from dml_core.models.problems import ModelError
 from dml_core.models.stages import find_stages
 from dml_core.models.weights import (

@@ -6,12 +6,7 @@ import pytest
 
 from dml_core.config import resolve_trial_config
 from dml_core.evaluation.evaluate import evaluate_embeddings
-from dml_core.studies.metric_names import (
-    TRAIN_METRICS,
-    is_higher_better,
-    list_metrics,
-    match_star,
-)
+from dml_core.studies.metrics import TRAIN_METRICS, is_higher_better, list_metrics, match_star
 
 LOSSES = Path(__file__).parents[3] / "dml_core" / "losses"
 

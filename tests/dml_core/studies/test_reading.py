@@ -2,8 +2,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dml_core.config import ConfigError
-from dml_core.studies.loading import load_study
-from dml_core.studies.reading import read_definition
+from dml_core.studies.loading import load_study, read_definition
 from tests.references.written_studies import make_project
 
 SOUND = {

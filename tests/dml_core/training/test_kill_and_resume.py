@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from dml_core.training.callbacks import keep_in_folder
 from dml_core.training.checkpoint import checkpoint_path
-from dml_core.training.epochs_file import read_epochs
 from dml_core.training.in_folder import train_in_folder
+from dml_core.training.report import keep_in_folder
+from dml_core.trials.journal import read_epochs
 from tests.dml_core.training.test_trial import assert_same_checkpoints
 from tests.references.tiny_trials import prepare_tiny, tiny_config
 

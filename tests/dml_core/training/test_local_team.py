@@ -8,10 +8,10 @@ import pytest
 
 from dml_core.data.prepared import open_development
 from dml_core.training.checkpoint import checkpoint_path
-from dml_core.training.epochs_file import read_epochs
+from dml_core.training.ddp import TeamBroken
+from dml_core.training.ddp_local import gather_local_team
 from dml_core.training.in_folder import train_in_folder
-from dml_core.training.local_team import gather_local_team
-from dml_core.training.team import TeamBroken
+from dml_core.trials.journal import read_epochs
 from tests.dml_core.training.test_trial import assert_same_checkpoints
 from tests.references.tiny_trials import tiny_config
 

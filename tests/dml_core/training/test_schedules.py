@@ -8,7 +8,7 @@ from dml_core.config.optimizer import (
     InverseTimeScheduleConfig,
     StepScheduleConfig,
 )
-from dml_core.training.schedules import compute_learning_rate_factor as factor
+from dml_core.training.optimizers import compute_learning_rate_factor as factor
 
 
 def test_constant_stays():

@@ -5,7 +5,7 @@ import torch
 
 from dml_core.config import ConfigError
 from dml_core.data.prepared import open_development
-from dml_core.training.team import Team
+from dml_core.training.ddp import Team
 from dml_core.training.trial import run_trial
 from tests.references.teams import LABELS, VARIANTS, take_first_steps, take_first_steps_together
 from tests.references.tiny_trials import prepare_tiny, tiny_config

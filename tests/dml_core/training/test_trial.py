@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -5,6 +7,7 @@ from dml_core.data.prepared import open_development
 from dml_core.losses.registry import LOSSES
 from dml_core.training.checkpoint import load_checkpoint, save_checkpoint
 from dml_core.training.trial import run_trial
+from dml_core.trials import key
 from tests.references.tiny_trials import tiny_config
 
 
@@ -111,6 +114,34 @@ def test_a_stopped_and_resumed_trial_has_the_bits_of_an_unbroken_one(
     assert deterministic_numbers(stopped) + deterministic_numbers(resumed) == deterministic_numbers(
         whole
     )
+
+
+@pytest.mark.parametrize(
+    ("made", "then"),
+    [("hash_training_code", "training code"), ("read_libraries", "torch"), ("device", "device")],
+)
+def test_resuming_with_other_code_libraries_or_device_is_refused(
+    tiny_root, tmp_path, monkeypatch, made, then
+):
+    config = tiny_config(tiny_root)
+    _, paths = train(config, tmp_path, stop_after=1)
+    checkpoint = load_checkpoint(paths[1])
+    assert checkpoint.made_with == key.say_maker(torch.device("cpu"))
+    others = {
+        "hash_training_code": ("hash_training_code", lambda: "other"),
+        "read_libraries": ("read_libraries", lambda: {**checkpoint.made_with, "torch": "other"}),
+        "device": ("describe_device", lambda device: "other"),
+    }
+    name, other = others[made]
+    with monkeypatch.context() as patched:
+        patched.setattr(key, name, other)
+        with pytest.raises(ValueError, match="resumes only with") as refusal:
+            train(config, tmp_path, resume_from=checkpoint)
+    lines = [line for line in str(refusal.value).splitlines() if line.startswith("  - ")]
+    assert lines == [f"  - {then}: {checkpoint.made_with[then]} then, other now"]
+    # As it was, it goes on, and so does one from before it was written down.
+    for resumable in (checkpoint, replace(checkpoint, made_with={})):
+        assert train(config, tmp_path, resume_from=resumable)[0].outcome == "finished"
 
 
 def test_resuming_with_another_configuration_is_refused(tiny_root, tmp_path):

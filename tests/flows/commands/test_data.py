@@ -1,3 +1,4 @@
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -10,8 +11,8 @@ from dml_core.config import load_trial_config
 from dml_core.config.problems import ConfigError
 from dml_core.data.records import DatasetError
 from flows.commands.data import run_data_add, run_data_pull, run_data_push
-from tasks.adapters.dvc_repo import stale_stages
-from tasks.adapters.dvc_session import DvcError
+from tasks.versioning.repo import stale_stages
+from tasks.versioning.session import DvcError
 from tests.references.drawn_datasets import write_tree
 from tests.references.dvc_projects import make_project, run, run_dvc
 
@@ -101,6 +102,33 @@ def test_a_bad_dataset_is_refused_and_leaves_nothing(project, tmp_path):
     with pytest.raises(DatasetError, match=r"1\.png lies in no class folder"):
         add(tmp_path / "loose")
     assert [path.name for path in (project / "data" / "raw").iterdir()] == ["README.md"]
+
+
+def test_a_dataset_that_leaks_is_refused_before_it_is_tracked(project, photos, capsys):
+    shutil.copyfile(photos / "c07" / "1.png", photos / "c00" / "2.png")
+    before = (project / "params.yaml").read_text()
+    with pytest.raises(DatasetError, match=r"Found 1 copy, all listed in .*birds\.leaks\.csv") as e:
+        add(photos, write=True)
+    assert "and 'c07/1.png' (test): same bytes" in str(e.value)
+    assert "'c00/2.png'" in (project / "data/prepared/birds.leaks.csv").read_text().replace(
+        '"', "'"
+    )
+    assert [path.name for path in (project / "data" / "raw").iterdir()] == ["README.md"]
+    assert (project / "params.yaml").read_text() == before
+    add(photos, "data.on_leak=drop", write=True)
+    said = capsys.readouterr().out
+    assert "duplicates    1 image equal to one of another split, dropped (data.on_leak)" in said
+    assert (project / "data/raw/birds.dvc").exists()
+    assert load_trial_config(Path("params.yaml")).data.on_leak == "drop"
+
+
+def test_copies_and_similar_names_are_told_when_a_dataset_is_added(project, photos, capsys):
+    shutil.copyfile(photos / "c07" / "1.png", photos / "c07" / "2.png")
+    (photos / "c06").rename(photos / "C07")
+    add(photos, "data.test_selection=random")
+    said = capsys.readouterr().out
+    assert "duplicates    1 image equal to another of the same class" in said
+    assert "class names that are probably one class: 'C07' (" in said
 
 
 def test_a_bad_archive_is_refused_and_leaves_nothing(project, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 
 from flows.doctor.data import check_dataset, folder_on_node, judge_driver, judge_node
 from flows.doctor.data_facts import look_at_data
-from tasks.node_data import describe_data
+from tasks.sweep.node_data import describe_data
 from tests.references.tiny_trials import prepare_tiny, tiny_config
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from flows.doctor.dvc_remote import check_remote
-from tasks.adapters.dvc_remote import read_remote
-from tasks.context import StudyRequest, load_context
+from tasks.study import StudyRequest, load_context
+from tasks.versioning.remote import read_remote
 from tests.references.dvc_projects import run_dvc
 from tests.references.ray_clusters import free_port
 from tests.references.s3_servers import BUCKET, s3_server

@@ -1,7 +1,14 @@
 import tomllib
 from pathlib import Path
 
-from flows.doctor.environment import PYTHON, check_python, check_versions, read_lock
+from flows.doctor.environment import (
+    PYTHON,
+    check_python,
+    check_sources,
+    check_versions,
+    find_installed_tree,
+    read_lock,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -41,3 +48,35 @@ def test_a_wrong_and_a_missing_package_are_named(tmp_path):
 def test_a_lock_is_read_with_markers_and_comments():
     text = "# all\ntorch==2.14.1 ; python_version > '3'\nray==2.60.0  # pinned\n\n"
     assert read_lock(text) == {"torch": "2.14.1", "ray": "2.60.0"}
+
+
+def make_tree(folder):
+    for package in ("dml_core", "tasks", "flows"):
+        (folder / package).mkdir(parents=True)
+        (folder / package / "__init__.py").touch()
+    return folder
+
+
+def test_the_sources_in_use_are_named_and_others_are_a_finding(tmp_path):
+    for folder in (ROOT, ROOT / "tests", tmp_path):
+        finding = check_sources(folder, ROOT)
+        assert (finding.subject, finding.state) == ("sources", "ok")
+        assert finding.message == f"all processes of a command import {ROOT}"
+    assert check_sources(ROOT, None).state == "ok"
+
+    clone = make_tree(tmp_path / "clone")
+    other = check_sources(clone, ROOT)
+    assert other.state == "broken"
+    assert f"imports {ROOT}, and this folder has sources too: {clone}" in other.message
+    assert "make setup" in other.remedy
+
+    borrowed = check_sources(ROOT, clone)
+    assert borrowed.state == "warning"
+    assert f"installed for {clone}" in borrowed.message
+    assert str(ROOT) in borrowed.message
+    assert "make setup" in borrowed.remedy
+
+
+def test_the_tree_of_the_environment_is_found():
+    found = find_installed_tree()
+    assert found is None or (found / "dml_core").is_dir()

@@ -1,13 +1,17 @@
 """Probes are real processes, also those that hang or fail."""
 
 import socket
+import time
 
 import psutil
 import pytest
 
 from flows.doctor.probing import Probe, run_probes
 from flows.doctor.request import DoctorRequest
-from tasks.context import StudyRequest
+from tasks.study import StudyRequest
+
+# A length of its own, so that no sleeper of another test is taken for it.
+SLEEPER = ["sleep", "617"]
 
 
 def request(**values):
@@ -33,6 +37,19 @@ def silent_server():
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/api"
 
 
+def living_sleepers(before):
+    """Returns the processes started since then that the hanging probe has started."""
+    wanted = ["cmdline", "status"]
+    found = [each.info | {"pid": each.pid} for each in psutil.process_iter(wanted)]
+    return [
+        each
+        for each in found
+        if each["pid"] not in before
+        and each["cmdline"] == SLEEPER
+        and each["status"] not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    ]
+
+
 def test_a_server_that_never_answers_does_not_hold_the_probe(silent_server, new_children):
     asked = request(prefect_url=silent_server, prefect_source="test", timeout_seconds=3)
     (finding,) = run_probes([Probe("prefect", "start it again")], asked)
@@ -46,18 +63,23 @@ def test_a_probe_that_hangs_is_ended_with_all_that_it_started(tmp_path, monkeypa
     (tmp_path / "sitecustomize.py").write_text(
         "import os, subprocess, sys, time\n"
         "if 'flows.doctor.probe' in ' '.join(sys.orig_argv):\n"
-        "    subprocess.Popen(['sleep', '600'])\n"
+        f"    subprocess.Popen({SLEEPER})\n"
+        f"    open({str(tmp_path / 'started')!r}, 'w').close()\n"
         "    time.sleep(600)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     before = {process.pid for process in psutil.process_iter()}
     (finding,) = run_probes([Probe("dvc", "look at it by hand")], request(timeout_seconds=0.1))
+    assert (tmp_path / "started").exists()
     assert (finding.subject, finding.state) == ("dvc", "broken")
     assert finding.message.startswith("no answer within")
     assert finding.remedy == "look at it by hand"
     assert new_children() == []
-    left = [p for p in psutil.process_iter(["cmdline"]) if p.pid not in before]
-    assert [p for p in left if p.info["cmdline"] == ["sleep", "600"]] == []
+    # What was killed takes a moment to end, and stays a zombie until somebody collects it.
+    deadline = time.monotonic() + 20
+    while (left := living_sleepers(before)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == []
 
 
 def test_a_probe_that_fails_is_told_with_its_last_line_and_without_secrets(tmp_path, monkeypatch):

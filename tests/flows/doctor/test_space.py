@@ -8,7 +8,7 @@ from dml_core.training.in_folder import train_in_folder
 from flows.doctor.needs import BASE_MEMORY, PlanNeeds, estimate_needs, measure_checkpoint
 from flows.doctor.node_facts import TEMPORARY, NodeFacts
 from flows.doctor.space import judge_disk, judge_fullness, judge_memory
-from tasks.context import StudyContext, StudyRequest
+from tasks.study import StudyContext, StudyRequest
 from tests.references.tiny_studies import tiny_study
 from tests.references.tiny_trials import prepare_tiny, tiny_config
 

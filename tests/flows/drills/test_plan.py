@@ -49,7 +49,7 @@ def test_a_fault_that_is_none_is_refused_with_the_nearest():
 
 
 def test_every_fault_has_a_name_of_its_own_and_says_what_happens():
-    assert len(set(NAMES)) == len(FAULTS) == 15
+    assert len(set(NAMES)) == len(FAULTS) == 18
     for fault in FAULTS:
         assert fault.summary
         assert find_fault(fault.name) is fault

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -50,6 +51,14 @@ def test_trials_that_ended_and_that_run_are_read_from_their_folders(sweep):
     assert list(sweep.ended()) == ["done"]
 
 
+def wait_until_seen(family):
+    # The kernel sets a new program's environment shortly after Popen has returned.
+    deadline = time.monotonic() + 30
+    while not (left := family.left(seconds=0)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left
+
+
 @pytest.mark.parametrize("found_by", ["mark", "folder"])
 def test_a_process_that_is_left_is_found(tmp_path, found_by):
     family = Family(tmp_path)
@@ -57,7 +66,7 @@ def test_a_process_that_is_left_is_found(tmp_path, found_by):
     place = {"env": {MARK: str(tmp_path)}} if found_by == "mark" else {"cwd": tmp_path}
     process = subprocess.Popen(SLEEP, **place)
     try:
-        (left,) = family.left(seconds=0)
+        (left,) = wait_until_seen(family)
         assert left.startswith(f"{process.pid} ")
         family.kill()
         process.wait()

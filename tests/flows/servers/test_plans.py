@@ -22,7 +22,7 @@ def test_other_hosts_need_a_flag_and_get_a_warning(host, capsys):
     with pytest.raises(ValueError, match=f"--host {host} --allow-remote"):
         check_host(host, allow_remote=False)
     check_host(host, allow_remote=True)
-    assert "neither server asks who you are" in capsys.readouterr().out
+    assert "the password travels unencrypted" in capsys.readouterr().out
 
 
 def test_addresses_are_such_that_this_machine_reaches_them():
@@ -31,11 +31,35 @@ def test_addresses_are_such_that_this_machine_reaches_them():
     assert make_address("gpu-box", 80) == "http://gpu-box:80"
 
 
-def test_mlflow_answers_only_names_of_this_machine():
-    command = plan_mlflow(host="127.0.0.1", port=5000).command
+def test_mlflow_answers_only_names_of_this_machine(tmp_path):
+    command = plan_mlflow(tmp_path, host="127.0.0.1", port=5000).command
     allowed = command[command.index("--allowed-hosts") + 1].split(",")
     assert allowed == ["localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", "127.0.0.1:5000"]
-    assert "*" not in plan_mlflow(host=EVERYWHERE, port=5000).command[-1].split(",")
+    assert "*" not in plan_mlflow(tmp_path, host=EVERYWHERE, port=5000).command[-1].split(",")
+
+
+def test_no_server_is_started_that_could_not_ask_for_a_password(tmp_path, monkeypatch):
+    prefect = plan_prefect(tmp_path, host="127.0.0.1", port=4200)
+    password = (tmp_path / ".dml" / "password").read_text().strip()
+    assert len(password) >= 32
+    assert prefect.environment["PREFECT_SERVER_API_AUTH_STRING"] == f"dml:{password}"
+    assert prefect.environment["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == "http://127.0.0.1:4200"
+    mlflow = plan_mlflow(tmp_path, host="127.0.0.1", port=5000)
+    assert mlflow.command[mlflow.command.index("--app-name") + 1] == "basic-auth"
+    assert mlflow.environment["MLFLOW_AUTH_ADMIN_PASSWORD"] == password
+    assert not any(password in word for plan in (prefect, mlflow) for word in plan.command)
+    # Without this package MLflow would not start with basic-auth.
+    with monkeypatch.context() as patch:
+        patch.setattr("importlib.util.find_spec", lambda name: None)
+        with pytest.raises(ValueError, match=r"Flask-WTF.*is not started"):
+            plan_mlflow(tmp_path, host="127.0.0.1", port=5000)
+    (tmp_path / ".dml" / "password").write_text("\n")
+    for plan in (plan_prefect, plan_mlflow):
+        with pytest.raises(ValueError, match="the password of the servers, and is empty"):
+            plan(tmp_path, host="127.0.0.1", port=4200)
+    (tmp_path / ".dml" / "password").unlink()
+    with pytest.raises(ValueError, match=r"mlflow-users\.db"):
+        plan_mlflow(tmp_path, host="127.0.0.1", port=5000)
 
 
 def test_prefect_stays_in_the_project_folder(tmp_path):

@@ -1,4 +1,4 @@
-from dml_core.history.record import Result
+from dml_core.analysis.history import Result
 from tasks.report_page.history_figure import MOST_DRAWN, champion_interval, draw_history
 
 

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from dml_core.statistics.summary import summarize
-from dml_core.studies.claim_judging import Judgement
-from tasks.context import StudyRequest
+from dml_core.analysis.claims import Judgement
+from dml_core.analysis.summary import summarize
+from tasks.report import write_report
 from tasks.report_page.facts import describe_seconds, make_command
-from tasks.report_page.front_page import write_front_page, write_summary
 from tasks.report_page.headline import make_headline
 from tasks.report_page.labels import label_metric, name_metric
+from tasks.report_page.page import write_front_page, write_summary
 from tasks.report_page.tables import make_arm_table
-from tasks.reporting import write_report
-from tasks.stage_seconds import read_stage_seconds, timed_stage
+from tasks.study import StudyRequest, read_stage_seconds, timed_stage
 from tests.references.made_up_results import HOSTILE, make_results, make_score
 
 ROOT = Path(__file__).parents[3]

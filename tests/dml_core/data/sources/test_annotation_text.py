@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dml_core.data.records import DatasetError
-from dml_core.data.sources.annotation_text import inside_path, read_rows, whole_number
+from dml_core.data.sources.official import inside_path, read_rows, whole_number
 
 
 def test_fields_are_split_and_the_last_may_hold_spaces(tmp_path: Path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dml_core.data.sources.distribution import Distribution, archive_stem
+from dml_core.data.sources.raw_search import Distribution, archive_stem
 
 TWO_PARTS = Distribution(
     name="letters",

@@ -50,6 +50,37 @@ def test_any_class_name_is_kept_as_it_is(tmp_path: Path, name: str):
     assert [record.class_name for record in listing.records] == [name]
 
 
+@pytest.mark.parametrize("word", ["nan", "NaN", "<NA>", "NaT", " nan "])
+def test_a_class_that_is_a_missing_value_as_text_is_refused_with_its_row(tmp_path: Path, word: str):
+    message = _message(tmp_path, f"path,class\na.jpg,x\nb.jpg,{word}\n")
+    assert f"{tmp_path.resolve() / 'table.csv'}" in message
+    assert (
+        f"row 3, column 'class': must be a class. Got '{word}'. This is what a missing" in message
+    )
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NaT, "nan"])
+def test_a_class_or_label_that_is_missing_in_parquet_is_refused_with_its_row(
+    tmp_path: Path, missing: object
+):
+    _list(tmp_path, "path,class\na.jpg,x\n")
+    label = None if isinstance(missing, str) else missing
+    rows = {
+        "path": list(IMAGES),
+        "class": ["x", "y", missing, "y"],
+        "age": [1.0, label, 3.0, 4.0],
+    }
+    pd.DataFrame(rows).to_parquet(tmp_path / "table.parquet")
+    config = FolderData(raw=str(tmp_path), table="table.parquet", continuous_labels=("age",))
+    with pytest.raises(DatasetError) as caught:
+        list_folder(config)
+    message = str(caught.value)
+    shown = missing if isinstance(missing, str) else ""
+    assert f"{tmp_path.resolve() / 'table.parquet'}" in message
+    assert f"row 3, column 'class': must be a class. Got '{shown}'." in message
+    assert "row 2, column 'age': must be a finite number. Got ''." in message
+
+
 def test_without_a_class_column_each_image_is_its_own_class(tmp_path: Path):
     listing = _list(
         tmp_path, "path,age\na.jpg,1\nb.jpg,2\n", class_column="", continuous_labels=("age",)

@@ -2,8 +2,14 @@ import numpy as np
 import pytest
 
 from dml_core.config.data import GlyphsData
-from dml_core.data.sources.glyph_alphabet import FACES, choose_characters, face_path
-from dml_core.data.sources.glyphs import _inverse_affine, _Pose, list_glyphs
+from dml_core.data.sources.glyphs import (
+    FACES,
+    _inverse_affine,
+    _Pose,
+    choose_characters,
+    face_path,
+    list_glyphs,
+)
 
 SMALL = GlyphsData(max_classes=5, images_per_class=4)
 

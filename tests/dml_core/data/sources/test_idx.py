@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dml_core.data.records import DatasetError
-from dml_core.data.sources.idx import read_idx
+from dml_core.data.sources.fashion_mnist import read_idx
 from tests.references.official_layouts import idx_bytes
 
 QUICK = settings(

@@ -7,7 +7,7 @@ import pytest
 import scipy.io
 
 from dml_core.data.records import DatasetError
-from dml_core.data.sources.matlab_annotations import read_class_names, read_structs
+from dml_core.data.sources.cars196 import read_class_names, read_structs
 from tests.references.official_layouts import write_cars196
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dml_core.data.records import DatasetError, ImageRecord
-from dml_core.data.sources.distribution import Distribution
 from dml_core.data.sources.official import OfficialCounts, count_problems, official_listing
+from dml_core.data.sources.raw_search import Distribution
 
 COUNTS = OfficialCounts(train_classes=1, train_images=2, test_classes=1, test_images=1)
 LETTERS = Distribution(name="letters", title="Letters", download="letters.zip")

@@ -8,8 +8,7 @@ import pytest
 
 from dml_core.config.data import FolderData
 from dml_core.data.records import DatasetError
-from dml_core.data.sources.distribution import Distribution
-from dml_core.data.sources.raw_search import RawSearch, common_root
+from dml_core.data.sources.raw_search import Distribution, RawSearch, common_root
 
 WHOLE = Distribution(
     name="letters", title="Letters", download="letters.zip", archive_stems=("letters*",)
@@ -113,6 +112,17 @@ def test_an_unfinished_unpacking_is_not_taken_for_the_dataset(tmp_path: Path):
     _zip(tmp_path / "letters.zip", "letters/list.txt", "letters/names.txt")
     _touch(tmp_path / ".letters.unpacked.partial-1a2b/letters/list.txt")
     assert _search(tmp_path).find("list.txt") == tmp_path / "letters.unpacked/letters"
+
+
+def test_an_archive_outside_of_the_project_is_unpacked_inside_of_it(tmp_path: Path, monkeypatch):
+    archive = _zip(tmp_path / "downloads/letters.zip", "letters/list.txt")
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    search = RawSearch(FolderData(raw=str(archive), alias="mine", prepared_root="made"), WHOLE)
+    found = search.find("list.txt")
+    assert found.resolve() == project / "made/.unpacked/mine/letters.unpacked/letters"
+    assert [path.name for path in archive.parent.iterdir()] == ["letters.zip"]
 
 
 def test_nothing_there_names_the_place_and_the_download(tmp_path: Path):

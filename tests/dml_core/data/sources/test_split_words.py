@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from dml_core.config.data import FolderData
-from dml_core.data.sources.split_words import read_roles, role_problems
-from dml_core.data.sources.table_reading import read_table
+from dml_core.data.sources.tables import read_roles, read_table, role_problems
 
 
 def _problems(tmp_path: Path, words: list[str], classes: list[str] | None = None) -> list[str]:

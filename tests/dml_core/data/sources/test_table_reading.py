@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dml_core.data.records import DatasetError
-from dml_core.data.sources.table_reading import read_table
+from dml_core.data.sources.tables import read_table
 
 
 def _csv(tmp_path: Path, text: str, *, encoding: str = "utf-8") -> Path:

@@ -1,0 +1,184 @@
+"""The results of a study over time, and whether a new one is better or worse."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dml_core.analysis.intervals import adjust_holm
+from dml_core.analysis.summary import Difference, compare
+from dml_core.data.atomic_folder import folder_lock
+
+FOLDER = ".history"
+
+
+class HistoryError(ValueError):
+    """A history cannot be read; the message names the file and the line."""
+
+
+class Result(BaseModel):
+    """What one run of a study answered."""
+
+    model_config = ConfigDict(frozen=True)
+
+    time: str
+    """When it was noted, in UTC as ISO 8601."""
+    commit: str
+    """Of the code, with a word on changes beside it; empty outside of a repository."""
+    data_hash: str
+    digest: str
+    """Of the study: all that decides its trials, but for data and code."""
+    code: str = ""
+    """Hash of the code that the numbers depend on."""
+    metric: str
+    higher_is_better: bool
+    champion: str
+    """The arm whose model it would ship: the best on validation."""
+    scores: dict[str, dict[int, float]]
+    """The metric by arm and seed."""
+    accepted: bool = False
+    """Whether later results are compared with it."""
+    verdict: str = ""
+    """What it was when it was noted: first, gain, drop, no change."""
+
+    @property
+    def identity(self) -> str:
+        """A hash that two results share where they are the same numbers of the same question."""
+        parts = [self.data_hash, self.digest, self.metric, self.champion, self.scores]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def is_comparable(self, other: "Result") -> bool:
+        """Whether both are of the same data and the same metric."""
+        return (self.data_hash, self.metric) == (other.data_hash, other.metric)
+
+
+def history_file(results_root: Path, name: str) -> Path:
+    """Returns the file of a study's history, by the name of its results' folder."""
+    return results_root / FOLDER / f"{name}.jsonl"
+
+
+def read_history(file: Path) -> list[Result]:
+    """Returns the results of a study, the oldest first; none where there is no file."""
+    if not file.exists():
+        return []
+    results = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            results.append(Result.model_validate_json(line))
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]["msg"]
+            raise HistoryError(
+                f"{file}, line {number} is no result of a study: {problem}. Remove the line, or "
+                "restore the file."
+            ) from error
+    return results
+
+
+def find_accepted(results: Sequence[Result], like: Result) -> Result | None:
+    """Returns the newest accepted result that another can be compared with."""
+    fitting = [result for result in results if result.accepted and result.is_comparable(like)]
+    return fitting[-1] if fitting else None
+
+
+def note_result(file: Path, result: Result) -> bool:
+    """Adds a result unless the newest line is the same one; returns whether it was added.
+
+    A result that is the newest already and is accepted now is marked so.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with folder_lock(file):
+        before = read_history(file)
+        is_new = not before or before[-1].identity != result.identity
+        if is_new:
+            _write(file, [*before, result])
+        elif result.accepted and not before[-1].accepted:
+            _write(file, [*before[:-1], before[-1].model_copy(update={"accepted": True})])
+        return is_new
+
+
+def _write(file: Path, results: Sequence[Result]) -> None:
+    partial = file.with_suffix(".partial")
+    lines: list[dict[str, Any]] = [result.model_dump(mode="json") for result in results]
+    partial.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    os.replace(partial, file)
+
+
+ALPHA = 0.05
+Scores = Mapping[str, Mapping[int, float]]
+"""By arm and seed."""
+Verdict = Literal["gain", "drop", "no change"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A result less the accepted one, seed by seed; above zero is better whatever the metric."""
+
+    champion: Difference
+    """Of the arms that the two results would ship, which may be two different ones."""
+    arms: dict[str, Difference]
+    """Of each arm that both results have, against itself, adjusted for being several."""
+
+    @property
+    def worse_arms(self) -> list[str]:
+        """Arms that dropped, also among all arms (paired t-test, Holm's correction)."""
+        return [arm for arm, found in self.arms.items() if _is_below(found)]
+
+    @property
+    def verdict(self) -> Verdict:
+        """drop: the champion's interval lies below zero, or an arm dropped among all arms.
+
+        gain: the champion's interval lies above zero, and nothing dropped.
+        """
+        low, high = self.champion.interval or (0.0, 0.0)
+        if high < 0 or self.worse_arms:
+            return "drop"
+        return "gain" if low > 0 else "no change"
+
+
+def measure_change(
+    accepted: Scores,
+    found: Scores,
+    *,
+    accepted_champion: str,
+    champion: str,
+    higher_is_better: bool,
+) -> Change:
+    """Returns how a result differs from the accepted one, on the seeds that both have.
+
+    Args:
+        accepted: scores of the accepted result.
+        found: scores of the new one.
+        accepted_champion: the arm that the accepted result ships.
+        champion: the arm that the new one would ship.
+        higher_is_better: False for distances and costs.
+    """
+    sign = 1.0 if higher_is_better else -1.0
+
+    def differ(new: str, old: str) -> Difference:
+        return compare(
+            _times(found.get(new, {}), sign), _times(accepted.get(old, {}), sign), reference=old
+        )
+
+    arms = {arm: differ(arm, arm) for arm in found if arm in accepted}
+    return Change(differ(champion, accepted_champion), _adjust(arms))
+
+
+def _times(scores: Mapping[int, float], sign: float) -> dict[int, float]:
+    return {seed: sign * value for seed, value in scores.items()}
+
+
+def _adjust(arms: dict[str, Difference]) -> dict[str, Difference]:
+    tested = [arm for arm, found in arms.items() if found.p_value is not None]
+    adjusted = adjust_holm([arms[arm].p_value or 0.0 for arm in tested])
+    p_values = dict(zip(tested, adjusted.tolist(), strict=True))
+    return {arm: replace(d, adjusted_p_value=p_values.get(arm)) for arm, d in arms.items()}
+
+
+def _is_below(found: Difference) -> bool:
+    p_value, mean = found.adjusted_p_value, found.mean
+    return p_value is not None and p_value <= ALPHA and mean is not None and mean < 0

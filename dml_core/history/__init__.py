@@ -1,1 +1,0 @@
-"""What a study scored over time, and which of its results counts."""

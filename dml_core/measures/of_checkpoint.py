@@ -1,0 +1,240 @@
+"""Evaluates trained models on a set of images, and the winners of a sweep on the test classes."""
+
+# B = batch, C = channels, H = height, W = width
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dml_core.config.evaluation import EvaluationConfig
+from dml_core.data.inputs import ImageInputs, Inputs
+from dml_core.data.parallel import WorkerDied, map_in_order
+from dml_core.data.prepared import ImageSet, open_test
+from dml_core.evaluation.embed import embed
+from dml_core.evaluation.evaluate import evaluate_embeddings
+from dml_core.models.building import build_model
+from dml_core.models.embedding_model import EmbeddingModel, place_model
+from dml_core.process_memory import prepare_memory
+from dml_core.training.activations import WantedActivations, is_cached
+from dml_core.training.checkpoint import Checkpoint, load_checkpoint, weights_must_fit
+from dml_core.training.determinism import choose_device, limited_threads
+
+Place = Literal["center", "boundary"]
+
+
+def occlude(images: Tensor, *, size: float, place: Place, fill: float | Tensor = 0.0) -> Tensor:
+    """Returns a copy of the images in which a part is covered.
+
+    `center` covers a central square with `size` times the image's sides. `boundary` covers a
+    frame along the border with the same area, `size` squared of the image, and leaves a central
+    square open: the two hide equally many pixels (to the nearest whole row and column), so that
+    their curves compare.
+
+    Args:
+        images: (B, C, H, W), or any (..., H, W).
+        size: side of the square as a share of the image's side, from 0 (nothing is covered) to 1
+            (all is).
+        place: which part is covered.
+        fill: what it is covered with: the value of black. After a normalisation by channel that
+            is (0 - mean) / std, as a tensor of shape (C, 1, 1).
+    """
+    if not 0 <= size <= 1:
+        raise ValueError(
+            f"evaluation.occlusion must hold shares of the image's side from 0 to 1. Got {size}."
+        )
+    if place not in ("center", "boundary"):
+        raise ValueError(f"occlude: place must be 'center' or 'boundary'. Got {place!r}.")
+    # The open square of a frame that covers size² of the image covers the other 1 - size².
+    square = size if place == "center" else math.sqrt(1 - size * size)
+    inside = _central_square(images, side=square)
+    covered = inside if place == "center" else ~inside
+    black = torch.as_tensor(fill, dtype=images.dtype, device=images.device)
+    return torch.where(covered, black, images)
+
+
+def _central_square(images: Tensor, *, side: float) -> Tensor:
+    """(H, W) True inside the central box with `side` times the image's sides."""
+    height, width = images.shape[-2:]
+    inside = torch.zeros(height, width, dtype=torch.bool, device=images.device)
+    rows, columns = round(side * height), round(side * width)
+    top, left = (height - rows) // 2, (width - columns) // 2
+    inside[top : top + rows, left : left + columns] = True
+    return inside
+
+
+def load_trained_model(checkpoint: Checkpoint) -> EmbeddingModel:
+    """Returns the model of the checkpoint's selected epoch, in evaluation mode."""
+    # The checkpoint has every weight, so nothing is downloaded or read from elsewhere.
+    bare = checkpoint.config.model.model_copy(update={"weights": "none"})
+    config = checkpoint.config.model_copy(update={"model": bare})
+    model = build_model(config, in_channels=checkpoint.in_channels)
+    with weights_must_fit():
+        model.load_state_dict(checkpoint.selected_model())
+    model.set_training(False, freeze_batch_norm=True)
+    return model
+
+
+def evaluate_checkpoint(
+    checkpoint: Checkpoint,
+    images: ImageSet,
+    *,
+    evaluation: EvaluationConfig,
+    content_hash: str = "",
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, float]:
+    """Returns every metric of the model on the images, by name.
+
+    Args:
+        checkpoint: the trained model and how it was made.
+        images: what it is judged on, with the checkpoint's continuous columns.
+        evaluation: which metrics; may differ from those in training.
+        content_hash: as in `embed_with_checkpoint`.
+        on_progress: told what is being done.
+    """
+    on_progress("embedding and searching")
+    plain = embed_with_checkpoint(checkpoint, images, content_hash=content_hash)
+    scores = _score(plain, checkpoint, images, evaluation)
+    # Occluded images are judged by retrieval alone: clustering them costs more than it says.
+    left_out = {"clustering": False, "binary": False, "synthetic_points": 0}
+    quick = evaluation.model_copy(update=left_out)
+    for size in evaluation.occlusion:
+        for place in ("center", "boundary"):
+            on_progress(f"occlusion of {size:g} at the {place}")
+            change = partial(occlude, size=size, place=place)
+            embeddings = embed_with_checkpoint(checkpoint, images, change=change)
+            occluded = _score(embeddings, checkpoint, images, quick)
+            scores |= {
+                f"occluded_{place}_{size:g}_{name}": value
+                for name, value in occluded.items()
+                if not name.startswith("num_")
+            }
+    return scores
+
+
+def embed_with_checkpoint(
+    checkpoint: Checkpoint,
+    images: ImageSet,
+    *,
+    content_hash: str = "",
+    change: Callable[[Tensor], Tensor] | None = None,
+) -> np.ndarray:
+    """Returns the (N, D) float32 embeddings of the images by the checkpoint's model.
+
+    Args:
+        checkpoint: the trained model.
+        images: what is embedded.
+        content_hash: of the prepared data that the images are from. With it, what a frozen trunk
+            makes of them is kept beside the data and shared by all models with that trunk.
+        change: applied to each batch of pixels first, such as an occlusion.
+    """
+    config = checkpoint.config
+    device = choose_device(config.training.device)
+    with limited_threads(config.training.cpu_threads):
+        model = load_trained_model(checkpoint)
+        place_model(model, device=device, channels_last=config.training.channels_last)
+        network: Callable[[Tensor], Tensor] = model
+        pixels = ImageInputs(images, size_px=config.input_size_px, config=config.augmentation)
+        inputs: Inputs = pixels
+        if content_hash and change is None and is_cached(model, config):
+            network = model.forward_from
+            wanted = WantedActivations(
+                model, config, pixels, content_hash=content_hash, device=device
+            )
+            inputs = wanted.load()
+        return embed(
+            network,
+            inputs,
+            batch_size=config.evaluation.batch_size,
+            device=device,
+            workers=config.training.loader_workers,
+            use_bfloat16=config.training.precision == "bfloat16",
+            change=change,
+        )
+
+
+def _score(
+    embeddings: np.ndarray, checkpoint: Checkpoint, images: ImageSet, evaluation: EvaluationConfig
+) -> dict[str, float]:
+    has_labels = images.continuous.shape[1] > 0
+    return evaluate_embeddings(
+        embeddings,
+        images.labels,
+        config=evaluation,
+        metric=checkpoint.config.retrieval_metric,
+        roles=images.roles,
+        continuous=images.continuous / checkpoint.label_scale if has_labels else None,
+        seed=checkpoint.config.seed,
+    )
+
+
+LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WinnerScores:
+    """The test scores of one arm's winner, trained with one seed."""
+
+    arm: str
+    seed: int
+    scores: dict[str, float]
+    data_hash: str
+    split_hash: str
+
+
+def evaluate_winners(
+    folder: Path, *, workers: int, on_progress: Callable[[int, int], None] = lambda *_: None
+) -> Iterator[WinnerScores]:
+    """Yields the test scores of each `<arm>-seed<k>` folder, by name.
+
+    Args:
+        folder: the winners of a sweep, each with its checkpoint.
+        workers: processes.
+        on_progress: called with (done, in all).
+    """
+    folders = sorted(path for path in folder.iterdir() if (path / "checkpoint.pt").exists())
+    for done, result in enumerate(_evaluate_all(folders, workers), start=1):
+        on_progress(done, len(folders))
+        yield result
+
+
+def _evaluate_all(folders: Sequence[Path], workers: int) -> Iterator[WinnerScores]:
+    done = 0
+    try:
+        for result in map_in_order(_evaluate_one, folders, workers=workers, chunk_size=1):
+            yield result
+            done += 1
+    except WorkerDied:
+        LOGGER.warning(
+            "one of %d processes that evaluate was killed, most likely for want of memory. The "
+            "remaining %d of %d winners are evaluated one at a time.",
+            workers, len(folders) - done, len(folders),
+        )  # fmt: skip
+        yield from map(_evaluate_one, folders[done:])
+
+
+def _evaluate_one(folder: Path) -> WinnerScores:
+    prepare_memory()
+    checkpoint = load_checkpoint(folder / "checkpoint.pt")
+    images, info = open_test(checkpoint.config.data)
+    if info.content_hash != checkpoint.data_hash:
+        raise ValueError(
+            f"{folder.name} was trained on other data than {checkpoint.config.data.prepared_path} "
+            f"holds now: its hash is {checkpoint.data_hash}, theirs {info.content_hash}. "
+            "Run the sweep again."
+        )
+    arm, _, seed = folder.name.rpartition("-seed")
+    scores = evaluate_checkpoint(
+        checkpoint,
+        images,
+        evaluation=checkpoint.config.evaluation,
+        content_hash=info.content_hash,
+    )
+    return WinnerScores(arm, int(seed), scores, info.content_hash, info.split_hash)

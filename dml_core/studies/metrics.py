@@ -1,0 +1,128 @@
+"""The metrics that a study gives: their names, directions and units."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from dml_core.config import TrialConfig
+
+Split = Literal["test", "validation"]
+LOWER_IS_BETTER = ("mean_label_distance_at_", "cost.", "train.loss")
+"""What stands in the names of metrics of which less is better."""
+
+TRAIN_METRICS = (
+    "loss",
+    "active_fraction",
+    "positive_distance",
+    "negative_distance",
+    "positive_similarity",
+    "negative_similarity",
+    "left_out_pairs",
+    "synthetic_fraction",
+)
+"""What training tells of an epoch; all but `loss` only by the losses that have it."""
+COST_METRICS = ("step_seconds", "memory_mib")
+GRADIENT_METRICS = ("positive", "negative")
+TABLES = ("hardest_distances",)
+
+REDUCERS = ("first", "last", "mean")
+"""What may stand before the name of a curve to take one number of it."""
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
+
+
+def list_metrics(config: TrialConfig, split: Split) -> list[str]:
+    """Returns the metrics of a split by name, without the counts.
+
+    Validation leaves out what costs more than an epoch: clustering, bits and occlusion.
+    """
+    evaluation = config.evaluation
+    retrieval = [*(f"recall_at_{k}" for k in evaluation.recall_at), "r_precision", "map_at_r"]
+    synthetic: list[str] = []
+    if evaluation.synthetic_points:
+        synthetic += [f"synthetic_recall_at_{k}" for k in evaluation.recall_at]
+    continuous: list[str] = []
+    if config.data.continuous_labels:
+        continuous += [f"mean_label_distance_at_{k}" for k in evaluation.label_at]
+        continuous += [f"ndcg_at_{k}" for k in evaluation.ndcg_at]
+    if split == "validation":
+        return retrieval + synthetic + continuous
+    clustering = ["nmi", "pair_f1"] if evaluation.clustering else []
+    binary = [f"binary_{name}" for name in retrieval] if evaluation.binary else []
+    occluded = [
+        f"occluded_{place}_{size:g}_{name}"
+        for size in evaluation.occlusion
+        for place in ("center", "boundary")
+        for name in retrieval + continuous
+    ]
+    return retrieval + clustering + binary + synthetic + continuous + occluded
+
+
+def split_reducer(metric: str) -> tuple[str, str]:
+    """Returns which number of a curve a metric asks for, or nothing, and the metric itself."""
+    first, _, rest = metric.partition(".")
+    return (first, rest) if first in REDUCERS else ("", metric)
+
+
+def has_curve(metric: str) -> bool:
+    """Whether a training gives a curve of the metric: over epochs, hardness or a star's numbers."""
+    return metric.split(".")[0] in ("validation", "train", "gradient", "table") or "*" in metric
+
+
+def match_star(pattern: str, name: str) -> float | None:
+    """Returns the number that a name has in the place of a pattern's star, or None.
+
+    Example:
+        `ndcg_at_*` and `ndcg_at_50` give 50.
+    """
+    expression = _NUMBER.join(re.escape(part) for part in pattern.split("*"))
+    found = re.fullmatch(expression, name)
+    return float(found.group(1)) if found else None
+
+
+def is_higher_better(metric: str) -> bool:
+    """Whether a larger value of the metric, with or without its split, is a better one."""
+    return not any(part in metric for part in LOWER_IS_BETTER)
+
+
+_PLAIN = ("mean_label_distance_at_", "_distance", "_similarity", "left_out_pairs", "train.loss")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What a value is multiplied by before it is shown, and what stands behind it."""
+
+    factor: float
+    name: str
+    """With the space before it; empty for plain numbers."""
+    difference_name: str
+    """The same behind a difference: shares differ by points, not by percent."""
+    digits: int
+    """After the point."""
+    is_share: bool = False
+    """Whether values go from 0 to 1."""
+
+    def show(self, value: float) -> str:
+        """Returns a value without its unit."""
+        return f"{self.factor * value:.{self.digits}f}"
+
+    def show_difference(self, value: float) -> str:
+        """Returns a difference with its sign, without its unit."""
+        return f"{self.factor * value:+.{self.digits}f}"
+
+
+SHARE = Unit(100, " %", " points", 1, is_share=True)
+PLAIN = Unit(1, "", "", 4)
+RATIO = Unit(100, " %", " %", 1)
+"""Of a ratio less 1."""
+
+
+def unit_of(metric: str) -> Unit:
+    """Returns the unit of a metric's values, by its name with or without what stands before it."""
+    if "cost.step_seconds" in metric:
+        return Unit(1000, " ms", " ms", 2)
+    if "cost.memory_mib" in metric:
+        return Unit(1, " MiB", " MiB", 1)
+    if "gradient." in metric or "table." in metric or any(part in metric for part in _PLAIN):
+        return PLAIN
+    return SHARE

@@ -1,0 +1,1 @@
+"""One trial of a sweep: what decides its numbers."""

@@ -1,0 +1,145 @@
+"""Who may use the servers that we start: one user with a password, in a file of the owner alone.
+
+Prefect's server compares one string, `dml:PASSWORD`; MLflow's has a user `dml`. Programs get the
+password by their environment, which other users cannot read, and never by their command line.
+"""
+
+import base64
+import importlib.util
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from flows.servers.record import ServerRecord, make_state_folder, state_folder
+from tasks.owner_only import close_to_others, make_owner_only_file
+
+USER = "dml"
+_PASSWORD_FILE = "password"  # noqa: S105
+_MLFLOW_USERS = "mlflow-users.db"
+_MLFLOW_SETTINGS = "mlflow-users.ini"
+_MLFLOW_SETTINGS_TEXT = """\
+[mlflow]
+database_uri = sqlite:///{database}
+default_permission = READ
+authorization_function = mlflow.server.auth:authenticate_request_basic_auth
+# Comparing a password with its hash takes 0.1 s, and a page sends many requests.
+auth_cache_ttl_seconds = 600
+"""
+
+
+def password_file(folder: Path) -> Path:
+    """Returns the file that holds the password of a project folder's servers."""
+    return state_folder(folder) / _PASSWORD_FILE
+
+
+def ensure_password(folder: Path) -> str:
+    """Returns the password of a folder's servers; the first call makes it.
+
+    Raises:
+        ValueError: when the file is empty, or was removed while MLflow still has the password.
+    """
+    make_state_folder(folder)
+    path = password_file(folder)
+    users = state_folder(folder) / _MLFLOW_USERS
+    if not path.exists():
+        if users.exists():
+            raise ValueError(
+                f"{path} is missing, but MLflow keeps that password's hash in {users}. Restore "
+                f"the file, or remove {users.name} too (with all users in it) for a new password."
+            )
+        # Whole or not at all: an empty file would be a password that nobody knows.
+        temporary = make_owner_only_file(path.with_suffix(".partial"))
+        temporary.write_text(secrets.token_urlsafe(24) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    close_to_others(path)
+    return read_password(path)
+
+
+def read_password(path: Path) -> str:
+    """Returns the password that a file holds; raises ValueError where it holds none."""
+    is_there = path.exists()
+    password = path.read_text(encoding="utf-8").strip() if is_there else ""
+    if not password:
+        raise ValueError(
+            f"{path} must hold the password of the servers, and "
+            f"{'is empty' if is_there else 'is missing'}. Restore it, or make a new one: dml down, "
+            f"remove {path.name} and {_MLFLOW_USERS} in {path.parent}, then dml up"
+        )
+    return password
+
+
+def prefect_sign_in(password: str) -> dict[str, str]:
+    """Returns the variable by which Prefect's clients sign in."""
+    return {"PREFECT_API_AUTH_STRING": f"{USER}:{password}"}
+
+
+def prefect_server_settings(password: str, *, origin: str) -> dict[str, str]:
+    """Returns what a Prefect server needs so that it asks for the password.
+
+    Args:
+        password: of the server.
+        origin: address of its own pages; scripts of other pages may not read its answers.
+    """
+    return {
+        "PREFECT_SERVER_API_AUTH_STRING": f"{USER}:{password}",
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin,
+        # Services of the server are clients of its own API.
+        **prefect_sign_in(password),
+    }
+
+
+def mlflow_server_settings(folder: Path, password: str) -> dict[str, str]:
+    """Returns what an MLflow server needs so that it asks for the password; writes its settings.
+
+    Raises:
+        ValueError: when the package that MLflow needs for it is not installed.
+    """
+    if importlib.util.find_spec("flask_wtf") is None:
+        raise ValueError(
+            "the MLflow server cannot ask for a password without the package Flask-WTF, and a "
+            "server that asks for none is not started. Install what is locked: make setup"
+        )
+    state = make_state_folder(folder)
+    users = make_owner_only_file(state / _MLFLOW_USERS)
+    settings = make_owner_only_file(state / _MLFLOW_SETTINGS)
+    # A percent sign starts a variable in such a file.
+    text = _MLFLOW_SETTINGS_TEXT.format(database=str(users).replace("%", "%%"))
+    settings.write_text(text, encoding="utf-8")
+    return {
+        "MLFLOW_AUTH_CONFIG_PATH": str(settings),
+        "MLFLOW_AUTH_ADMIN_USERNAME": USER,
+        "MLFLOW_AUTH_ADMIN_PASSWORD": password,
+        # Signs the forms of its pages; one process serves them, so that any key does.
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_urlsafe(24),
+    }
+
+
+def sign_in_to_prefect(record: ServerRecord) -> dict[str, str]:
+    """Returns the variable by which clients sign in to a Prefect server that was started."""
+    if not record.password_file:
+        return {}
+    return prefect_sign_in(read_password(Path(record.password_file)))
+
+
+def address_with_password(record: ServerRecord) -> str:
+    """Returns an MLflow server's address with user and password.
+
+    Whoever opens the record takes them out of the address (tasks/tracking/address.py), so
+    that they reach this server and no other that the parameters may name.
+    """
+    if not record.password_file:
+        return record.address
+    password = quote(read_password(Path(record.password_file)), safe="")
+    parts = urlsplit(record.address)
+    return parts._replace(netloc=f"{USER}:{password}@{parts.netloc}").geturl()
+
+
+def authorization(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Returns the header that signs in to a Prefect server, by Prefect's own variables."""
+    chosen = environment.get("PREFECT_API_AUTH_STRING", "")
+    key = environment.get("PREFECT_API_KEY", "")
+    if chosen:
+        return {"Authorization": f"Basic {base64.b64encode(chosen.encode()).decode()}"}
+    return {"Authorization": f"Bearer {key}"} if key else {}

@@ -1,1 +1,0 @@
-"""One file for each library that the pipeline talks to."""

@@ -1,0 +1,42 @@
+"""Prepares the datasets that a study's trials read."""
+
+import logging
+from typing import Any
+
+from prefect import task
+
+from tasks.guardian import guarded_folder
+from tasks.retrying import is_momentary
+
+LOGGER = logging.getLogger(__name__)
+
+
+# No time-out: the time depends on the data, and a stopped preparation has to begin anew.
+@task(retries=2, retry_delay_seconds=[2, 10], retry_condition_fn=is_momentary)
+def prepare_data(config: Any) -> dict[str, Any]:
+    """Packs one dataset; running it twice is safe, equal input is left as it is.
+
+    A retry helps against a network disk that was away for a moment, not against bad data.
+    """
+    # Late: the readers of all formats take half a second to import, and data are rarely stale.
+    from dml_core.data.duplicates import describe_duplicates
+    from dml_core.data.prepare import prepare_dataset
+    from dml_core.data.sources.registry import list_images
+    from tasks.versioning.restoring import restore_before_preparing
+
+    # Processes of a pool outlive a process that was killed.
+    guarded_folder()
+    restore_before_preparing(config)
+    info = prepare_dataset(list_images(config), config)
+    duplicates = describe_duplicates(info.duplicates)
+    for line in duplicates:
+        LOGGER.warning("%s: %s; listed in %s", config.folder_name, line, config.prepared_path)
+    return {
+        "dataset": config.folder_name,
+        "content_hash": info.content_hash,
+        "split_hash": info.split_hash,
+        "development_images": info.num_development_images,
+        "test_images": info.num_test_images,
+        "refused": info.num_refused,
+        "duplicates": "; ".join(duplicates) or "none",
+    }

@@ -1,0 +1,110 @@
+"""Writes a study's report: its answer, figures, tables and page."""
+
+import csv
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+
+from dml_core.analysis.claims import Judgement, judge_claims
+from dml_core.analysis.observations import Observations, load_observations
+from dml_core.analysis.summary import ArmSummary
+from dml_core.data.atomic_folder import folder_lock, replaced_folder
+from dml_core.measures.scores import read_scores
+from tasks.answer import FILE_NAME, Answer, make_answer, read_answer_file, summarize_scores
+from tasks.machine_faults import clear_machine_faults
+from tasks.report_page.facts import collect_facts
+from tasks.report_page.headline import count_verdicts, make_headline
+from tasks.report_page.page import write_front_page, write_page, write_summary
+from tasks.report_page.pictures import draw_figures, draw_pictures
+from tasks.report_page.tables import make_arm_table, make_metric_table
+from tasks.retrying import is_momentary
+from tasks.study import StudyContext, StudyRequest, load_context
+
+__all__ = ["Answer", "read_answer", "write_report"]
+
+_READING = (
+    "Means over the seeds with 95 % intervals (Student's t). Differences are paired by seed; their "
+    "intervals are those of each comparison alone. A verdict is given only where a difference "
+    "stands among all comparisons of the study (paired t-test, Holm's correction)."
+)
+
+
+@task(retries=2, retry_delay_seconds=[2, 10], retry_condition_fn=is_momentary, timeout_seconds=900)
+def write_report(request: StudyRequest, compare_url: str) -> Answer:
+    """Writes the page, the figures with their numbers, and metrics.json; twice is safe."""
+    context = load_context(request)
+    observations = load_observations(context.sweep_folder, context.evaluate_folder)
+    summaries = summarize_scores(context.study, observations)
+    judgements = judge_claims(context.study, observations)
+    budget = json.loads((context.sweep_folder / "winners.json").read_text(encoding="utf-8"))
+    answer = make_answer(context.study, summaries, budget, judgements).model_copy(
+        update={
+            "report": str(context.report_folder / "index.html"),
+            "compare_url": compare_url,
+        }
+    )
+    target = context.report_folder
+    with clear_machine_faults(target.parent):
+        with folder_lock(target), replaced_folder(target) as folder:
+            _write_numbers(folder, answer, summaries, observations)
+            _write_pages(folder, context, answer, (summaries, judgements, observations))
+        write_front_page(target.parent)
+    return answer
+
+
+def read_answer(context: StudyContext) -> Answer:
+    """Returns the answer of a report that was written before."""
+    return read_answer_file(context.report_folder)
+
+
+def _write_pages(
+    folder: Path,
+    context: StudyContext,
+    answer: Answer,
+    found: tuple[list[ArmSummary], list[Judgement], Observations],
+) -> None:
+    summaries, judgements, observations = found
+    study, scores = context.study, read_scores(context.evaluate_folder)
+    facts = collect_facts(context, scores)
+    content: dict[str, Any] = {
+        **answer.model_dump(),
+        "source": study.definition.source,
+        "headline": make_headline(summaries, judgements, metric=answer.metric),
+        "arm_table": make_arm_table(summaries, answer.budget, metric=answer.metric),
+        "metric_table": make_metric_table(study, observations),
+        "reading": _READING,
+        "facts": facts,
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+    }
+    drawn = folder / "figures"
+    figures = draw_figures(study, observations, drawn)
+    pictures = draw_pictures(
+        study, observations, evaluate_folder=context.evaluate_folder, folder=drawn
+    )
+    write_page(folder / "index.html", figures=figures, pictures=pictures, content=content)
+    summary = {key: content[key] for key in ("study", "question", "headline", "date")}
+    summary["claims"] = count_verdicts(judgements) if judgements else {}
+    summary["commit"] = next((fact.value for fact in facts if fact.name == "git commit"), "")
+    write_summary(folder, summary)
+
+
+def _write_numbers(
+    folder: Path, answer: Answer, summaries: list[ArmSummary], observations: Observations
+) -> None:
+    # What the next run compares it with has no part in what this one found.
+    text = answer.model_dump_json(indent=2, exclude={"watch", "has_dropped"})
+    (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+    name = answer.metric.removeprefix("test.")
+    means = {summary.arm: {name: summary.mean} for summary in summaries}
+    text = json.dumps(means, indent=2, sort_keys=True)
+    (folder / "metrics.json").write_text(text + "\n", encoding="utf-8")
+    path = folder / "plots" / "scores.csv"
+    path.parent.mkdir(parents=True)
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["arm", "seed", name])
+        for arm, by_seed in sorted(observations.scalars(answer.metric).items()):
+            writer.writerows([arm, seed, value] for seed, value in sorted(by_seed.items()))

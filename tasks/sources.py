@@ -1,0 +1,187 @@
+"""The sources that a run uses: one tree for all its processes, as it was at the run's start.
+
+A command that runs something copies the project's packages to `.dml/sources/<hash>/` and imports
+itself, and all that it starts, from there. What happens to the project's folder meanwhile, an edit
+or another branch, then makes no difference to the run.
+
+Knows the standard library alone: it is imported before anything else, and forgotten again.
+"""
+
+import compileall
+import fcntl
+import hashlib
+import importlib
+import os
+import py_compile
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PACKAGES = ("dml_core", "tasks", "flows")
+VARIABLE = "DML_SOURCES"
+"""Environment variable with the folder that a run's sources were copied to."""
+FOLDER = Path(".dml") / "sources"
+_TRIES = 5
+
+
+class SourcesChanging(ValueError):
+    """The sources changed again and again while they were read."""
+
+
+def imported_tree() -> Path:
+    """Returns the folder that this process imports the project's packages from."""
+    return Path(__file__).resolve().parents[1]
+
+
+def is_pinned() -> bool:
+    """Tells whether this process imports from a copy that was made for its run."""
+    return os.environ.get(VARIABLE) == str(imported_tree())
+
+
+def find_tree(folder: Path) -> Path | None:
+    """Returns the tree that a folder belongs to: itself or its repository's root; None for others.
+
+    Only a folder with all of the project's packages is one.
+    """
+    folder = folder.resolve()
+    candidates = [folder]
+    for parent in (folder, *folder.parents):
+        if (parent / ".git").exists():
+            candidates.append(parent)
+            break
+    return next((path for path in candidates if _is_tree(path)), None)
+
+
+def choose_tree() -> Path:
+    """Returns the tree that a command uses: the current folder's, or else the installed one."""
+    return imported_tree() if is_pinned() else find_tree(Path()) or imported_tree()
+
+
+def pin_sources(keep: Path = FOLDER) -> Path:
+    """Copies the sources and lets this process and all that it starts import from the copy.
+
+    Modules of the project have to be imported again afterwards; those in use stay as they are.
+
+    Args:
+        keep: holds the copies, one for each state of the sources.
+
+    Returns:
+        The folder of the copy.
+
+    Raises:
+        SourcesChanging: when they do not stand still for long enough to be copied.
+    """
+    copy = provide_copy(choose_tree(), keep.resolve())
+    os.environ[VARIABLE] = str(copy)
+    use_tree(copy)
+    return copy
+
+
+def use_tree(tree: Path) -> None:
+    """Lets this process, from here on, and all that it starts import from a tree."""
+    sys.path.insert(0, str(tree))
+    others = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{tree}{os.pathsep}{others}" if others else str(tree)
+    for name in [name for name in sys.modules if name.partition(".")[0] in PACKAGES]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+def _is_tree(folder: Path) -> bool:
+    return all((folder / name / "__init__.py").is_file() for name in PACKAGES)
+
+
+def provide_copy(tree: Path, keep: Path) -> Path:
+    """Returns the folder of a copy that is in use until this process ends."""
+    content = _read_sources(tree)
+    hasher = hashlib.sha256()
+    for name, data in content.items():
+        hasher.update(f"{name}\0{len(data)}\0".encode())
+        hasher.update(data)
+    copy = keep / hasher.hexdigest()[:16]
+    keep.mkdir(parents=True, exist_ok=True)
+    with _locked(keep / "lock"):
+        if not copy.is_dir():
+            _write(content, copy)
+        _hold(copy)
+        _remove_unused(keep)
+    return copy
+
+
+def _read_sources(tree: Path) -> dict[str, bytes]:
+    """Returns all files of the packages by their names, as they were at one moment."""
+    for _ in range(_TRIES):
+        before = _stat_sources(tree)
+        try:
+            content = {name: (tree / name).read_bytes() for name in before}
+        except FileNotFoundError:
+            continue
+        # A branch that is switched meanwhile would give a mixture that never was.
+        if _stat_sources(tree) == before:
+            return content
+    raise SourcesChanging(
+        f"the sources in {tree} must stand still while a run copies them. They changed in "
+        f"{_TRIES} tries. Give the same command again when they no longer change."
+    )
+
+
+def _stat_sources(tree: Path) -> dict[str, tuple[int, int]]:
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((tree / package).rglob("*")):
+            if "__pycache__" not in path.parts and path.is_file():
+                facts = path.stat()
+                found[path.relative_to(tree).as_posix()] = (facts.st_mtime_ns, facts.st_size)
+    return found
+
+
+def _write(content: dict[str, bytes], copy: Path) -> None:
+    partial = copy.with_name(f".{copy.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    for name, data in content.items():
+        (partial / name).parent.mkdir(parents=True, exist_ok=True)
+        (partial / name).write_bytes(data)
+    # The copy never changes, so its byte code is valid wherever Ray unpacks it.
+    compileall.compile_dir(
+        partial,
+        quiet=2,
+        stripdir=str(partial),
+        prependdir=str(copy),
+        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+    )
+    os.replace(partial, copy)
+
+
+def hold_sources() -> None:
+    """Keeps the copy that this process imports from until the process ends."""
+    _hold(imported_tree())
+
+
+def _hold(copy: Path) -> None:
+    # Never closed: while this process lives, no other run removes the copy.
+    descriptor = os.open(_lock_of(copy), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+
+def _remove_unused(keep: Path) -> None:
+    for copy in [path for path in keep.iterdir() if path.is_dir()]:
+        with open(_lock_of(copy), "a", encoding="ascii") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue
+            shutil.rmtree(copy, ignore_errors=True)
+            _lock_of(copy).unlink(missing_ok=True)
+
+
+def _lock_of(copy: Path) -> Path:
+    return copy.with_name(f"{copy.name}.lock")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "a", encoding="ascii") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

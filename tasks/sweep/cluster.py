@@ -1,0 +1,307 @@
+"""Joins a Ray cluster, or starts one on this machine that its owner alone can reach."""
+
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from dml_core.config.pipeline import RayConfig
+from tasks.guardian import guarded_folder, remember_processes
+from tasks.restarting import note_stop
+from tasks.sources import PACKAGES, imported_tree, is_pinned
+from tasks.sweep.cluster_watch import watched_joined_cluster, watched_local_cluster
+
+
+class RayUnsafe(ValueError):
+    """A cluster would be open to everybody; the message says what to set."""
+
+
+def provide_token() -> None:
+    """Lets a cluster of our own accept nobody but this user, by a token that only he can read."""
+    # Ray reads the mode when it is imported; later it turns tokens on by itself where none is set.
+    if "ray" not in sys.modules:
+        os.environ["RAY_AUTH_MODE"] = "token"
+    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        return
+    # Ray reads the token once a process, so the file has to stay for as long as the process.
+    token = guarded_folder() / "token"
+    descriptor = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(secrets.token_hex(32))
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
+
+
+def stay_on_loopback() -> None:
+    """Lets nobody but this machine reach a cluster of our own."""
+    # By this switch, made for systems whose firewalls ask about every open port, Ray's servers
+    # listen on 127.0.0.1 instead of on all addresses. It is read when Ray is imported.
+    if "ray" not in sys.modules:
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+
+
+def check_token() -> None:
+    """Refuses a cluster that asks nobody who he is, and warns of a token that others can read."""
+    if os.environ.get("RAY_AUTH_MODE") == "disabled":
+        raise RayUnsafe(
+            "RAY_AUTH_MODE=disabled lets everybody who reaches the cluster run programs on it. "
+            "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH for all nodes and for this command, "
+            "or use --set ray.address=local."
+        )
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
+    if token.is_file() and token.stat().st_mode & 0o077:
+        logging.getLogger(__name__).warning(
+            "others can read the token of the Ray cluster in %s, and with it run programs there. "
+            "Run: chmod 600 %s", token, token,
+        )  # fmt: skip
+
+
+_QUIET = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+
+
+_START_TRIES = 3
+"""Ray gives its own processes half a minute, which is too short on a very busy machine."""
+
+
+class RayUnreachable(ValueError):
+    """There is no usable cluster; the message has the address and what to do."""
+
+
+_kept: list[contextlib.ExitStack] = []
+"""What the end of `kept_cluster` leaves; empty outside of it."""
+
+
+@contextmanager
+def kept_cluster() -> Iterator[None]:
+    """Lets all sweeps within the block use the cluster that the first of them joins.
+
+    Starting one takes longer than a small study. Where nothing has to run, none is joined.
+    """
+    with contextlib.ExitStack() as stack:
+        _kept.append(stack)
+        try:
+            yield
+        finally:
+            _kept.pop()
+
+
+@contextmanager
+def connect(config: RayConfig, *, workers: int = 1) -> Iterator[None]:
+    """Joins the cluster that the configuration names, and leaves it at the end.
+
+    Within `kept_cluster` it is left at the end of that block.
+
+    Args:
+        config: which cluster.
+        workers: of one trial; a cluster on this machine has room for them.
+
+    Raises:
+        RayUnreachable: within ray.connect_timeout_seconds or shortly after.
+    """
+    if _kept:
+        _kept[-1].enter_context(_connect(config, workers))
+        yield
+    else:
+        with _connect(config, workers):
+            yield
+
+
+@contextmanager
+def _connect(config: RayConfig, workers: int) -> Iterator[None]:
+    """Joins a cluster for the block.
+
+    A cluster on this machine (`local`) is started and stopped here; any other is left running.
+    A process that has joined a cluster already stays there, before and after.
+
+    Raises:
+        RayUnreachable: within ray.connect_timeout_seconds or shortly after.
+    """
+    os.environ.update({key: value for key, value in _QUIET.items() if key not in os.environ})
+    if config.address == "local":
+        provide_token()
+        stay_on_loopback()
+    else:
+        check_token()
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    with _own_sigterm() as take_over:
+        _start(config, workers) if config.address == "local" else _join(config)
+        take_over()
+        try:
+            with _watched(config):
+                yield
+        finally:
+            ray.shutdown()
+
+
+def _watched(config: RayConfig) -> AbstractContextManager[None]:
+    import ray
+
+    if config.address == "local":
+        return watched_local_cluster()
+    return watched_joined_cluster(ray.get_runtime_context().gcs_address)
+
+
+def count_concurrent(config: RayConfig, *, workers: int = 1) -> int:
+    """Returns how many trials of so many workers the joined cluster has room for at once."""
+    import ray
+
+    there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    rooms = [there.get("CPU", 0.0) / (config.cpus_per_trial * workers)]
+    if config.gpus_per_trial:
+        rooms.append(there.get("GPU", 0.0) / (config.gpus_per_trial * workers))
+    # Sums of fractions such as 3 x 0.1 may end just below a whole number.
+    room = int(min(rooms) + 1e-9)
+    if room < 1:
+        raise RayUnreachable(
+            f"the Ray cluster {config.address} must have room for one trial of "
+            f"ray.cpus_per_trial={config.cpus_per_trial:g} and "
+            f"ray.gpus_per_trial={config.gpus_per_trial:g} for each of its "
+            f"trial.workers={workers}, or none ever starts. "
+            f"It has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs. "
+            "Lower these, or add a node."
+        )
+    return min(room, config.max_concurrent) if config.max_concurrent else room
+
+
+def _start(config: RayConfig, workers: int) -> None:
+    import ray
+
+    # A machine without enough cores for the configured trial still runs one at a time.
+    cores = max(len(os.sched_getaffinity(0)), int(-(-config.cpus_per_trial * workers // 1)))
+    # Below a folder of this user alone, since Ray lets everybody write to its own.
+    folder = guarded_folder() / "ray"
+    for left in reversed(range(_START_TRIES)):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=cores,
+                _temp_dir=str(folder),
+                # Tune's workers have an environment of their own, so that Ray would start others
+                # in vain and end them.
+                _system_config={"prestart_worker_first_driver": False},
+                runtime_env=make_runtime_env() if is_pinned() else None,
+                **_quietly(),
+            )
+            break
+        except Exception as error:
+            with contextlib.suppress(Exception):
+                ray.shutdown()
+            if not left:
+                raise RayUnreachable(_say_no_start(str(error))) from error
+    remember_processes()
+
+
+def _join(config: RayConfig) -> None:
+    import ray
+
+    address = config.address
+    if address.startswith("ray://"):
+        raise RayUnreachable(
+            f"ray.address must be local, auto or host:port, since a sweep is led from inside its "
+            f"cluster and outlives no lost client connection. Got {address}. Run this command on "
+            "a node of the cluster with ray.address=auto."
+        )
+    if address != "auto":
+        _wait_for_port(address, config.connect_timeout_seconds)
+    try:
+        ray.init(address=address, runtime_env=make_runtime_env(), **_quietly())
+    except Exception as error:
+        with contextlib.suppress(Exception):
+            ray.shutdown()
+        raise RayUnreachable(_say_unreachable(address, str(error))) from error
+
+
+def make_runtime_env() -> dict[str, Any]:
+    """Returns what ships this project's packages, and nothing else of it, to the workers."""
+    root = imported_tree()
+    if is_pinned():
+        # Without a working_dir Ray lets workers import from the driver's current folder first,
+        # which may have been edited since the run began.
+        return {"working_dir": str(root)}
+    modules = [str(root / name) for name in PACKAGES]
+    return {"py_modules": modules, "excludes": ["__pycache__", "*.pyc"]}
+
+
+def _quietly() -> dict[str, Any]:
+    return {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+
+
+def _wait_for_port(address: str, timeout_seconds: float) -> None:
+    host, _, port = address.rpartition(":")
+    deadline, problem = time.monotonic() + timeout_seconds, "no answer"
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            socket.create_connection((host, int(port)), timeout=left).close()
+            return
+        except OSError as error:
+            problem = str(error)
+            time.sleep(min(0.5, max(0.0, deadline - time.monotonic())))
+    raise RayUnreachable(_say_unreachable(address, f"{problem} for {timeout_seconds:g} s"))
+
+
+def _say_no_start(problem: str) -> str:
+    first = problem.strip().splitlines()[0][:300] if problem.strip() else "no answer"
+    return (
+        f"Ray could not be started on this machine in {_START_TRIES} tries: {first} The machine "
+        "may be too busy, or its memory or disk for temporary files too small: see dml doctor. "
+        "Then give the same command again."
+    )
+
+
+def _say_unreachable(address: str, problem: str) -> str:
+    first = problem.strip().splitlines()[0][:300] if problem.strip() else "no answer"
+    return (
+        f"the Ray cluster at ray.address={address} cannot be joined: {first}. Start it with "
+        "`ray start --head`, make this machine a node of it with `ray start --address=host:port`, "
+        "let RAY_AUTH_TOKEN_PATH name the cluster's token file, or use --set ray.address=local."
+    )
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[Callable[[], None]]:
+    """Yields what lets SIGTERM end the block as Ctrl-C does; then its former handler has its turn.
+
+    Ray puts its own handler there, and lets no other exception than a KeyboardInterrupt through.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    received: list[int] = []
+
+    def stop(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        note_stop()
+        raise KeyboardInterrupt
+
+    def take_over() -> None:
+        signal.signal(signal.SIGTERM, stop)
+
+    try:
+        yield take_over
+    finally:
+        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+        if received and callable(before):
+            signal.raise_signal(signal.SIGTERM)

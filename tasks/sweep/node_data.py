@@ -1,0 +1,127 @@
+"""What trials start from: the ledger of their sweep, and data read in place or fetched once."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from dml_core.config import TrialConfig
+from dml_core.config.pipeline import DataAccessConfig, RayConfig
+from dml_core.data.prepared import DevelopmentData, open_development
+from dml_core.data.prepared_info import load_info
+from dml_core.trials.journal import Ledger
+from dml_core.trials.key import expect_device, hash_training_code
+from tasks.versioning.damage import Identity, find_damage, identify_files
+from tasks.versioning.restoring import ensure_whole
+
+DataSource = dict[str, Any]
+"""Where a node can fetch a dataset and keep it, as plain values; empty where all nodes share it."""
+
+_MAX_OPEN = 4
+_opened: dict[tuple[str, str, Identity], DevelopmentData] = {}
+
+
+def describe_data(config: TrialConfig) -> str:
+    """Returns the hashes of a trial's prepared data and split; empty where there are none here."""
+    if not (config.data.prepared_path / "dataset.json").exists():
+        return ""
+    info = load_info(config.data.prepared_path)
+    return f"{info.content_hash}/{info.split_hash}"
+
+
+def remember_versions() -> Callable[[TrialConfig], str]:
+    """Returns `describe_data` that looks at each dataset once."""
+    known: dict[Path, str] = {}
+
+    def find(config: TrialConfig) -> str:
+        path = config.data.prepared_path
+        if path not in known:
+            known[path] = describe_data(config)
+        return known[path]
+
+    return find
+
+
+def open_ledger(folder: Path, ray: RayConfig) -> Ledger:
+    """Returns the ledger of a sweep of this code on a cluster, with the installed libraries."""
+    is_here = ray.address == "local"
+    return Ledger(
+        folder,
+        code=hash_training_code(),
+        data_version=remember_versions(),
+        expect_device=lambda config: expect_device(config.training.device, is_here=is_here),
+    )
+
+
+def remember_sources(access: DataAccessConfig) -> Callable[[TrialConfig], DataSource]:
+    """Returns a function that says where nodes fetch a trial's data from, for the driver."""
+    known: dict[Path, DataSource] = {}
+
+    def find(config: TrialConfig) -> DataSource:
+        path = config.data.prepared_path
+        if access.mode == "shared":
+            return {}
+        if path not in known:
+            from tasks.versioning.fetch import locate_prepared
+
+            source = locate_prepared(Path.cwd(), path, remote=access.remote)
+            known[path] = {"source": asdict(source), "cache_root": access.cache_root}
+        return known[path]
+
+    return find
+
+
+def provide_data(config: TrialConfig, source: DataSource, *, expected: str) -> TrialConfig:
+    """Returns the configuration with the place where this node has the data, fetched if need be.
+
+    Args:
+        config: the trial's.
+        source: from `remember_sources`.
+        expected: what `describe_data` says on the driver.
+
+    Raises:
+        ValueError: when dvc.lock names other data than the driver has.
+    """
+    if not source:
+        ensure_whole(config.data)
+        return config
+    # Damaged data of this node's own are not mended, since the remote has whole ones.
+    is_whole = not find_damage(config.data.prepared_path)
+    if is_whole and expected and describe_data(config) == expected:
+        return config
+    from tasks.versioning.fetch import PreparedSource, fetch_prepared
+    from tasks.versioning.remote import Remote
+
+    plain = source["source"]
+    located = PreparedSource(plain["name"], plain["md5"], Remote(**plain["remote"]))
+    folder = fetch_prepared(located, cache_root=Path(source["cache_root"]))
+    data = config.data.model_copy(update={"prepared_root": str(folder.parent)})
+    fetched = config.model_copy(update={"data": data})
+    if expected and (found := describe_data(fetched)) != expected:
+        raise ValueError(
+            f"dataset {located.name!r} in dvc.lock, version {located.md5}, must be the data that "
+            f"the sweep was started with, {expected}. Got {found}: they were prepared anew since. "
+            "On the driver, run: dvc commit prepare, then: dml data push"
+        )
+    return fetched
+
+
+def open_once(config: TrialConfig, *, expected: str) -> DevelopmentData:
+    """Opens a trial's data, or returns what this process has open already.
+
+    The pixels are memory-mapped, so that all trials of a node share them.
+    """
+    found = describe_data(config)
+    if expected and found and found != expected:
+        raise ValueError(
+            f"{config.data.prepared_path} on this node must hold the data that the sweep was "
+            f"started with, {expected}. Got {found}. Prepare the same data on every node, or "
+            "share the folder."
+        )
+    # What was restored or prepared anew has to be mapped anew.
+    key = found, config.data.model_dump_json(), identify_files(config.data)
+    if key not in _opened:
+        while len(_opened) >= _MAX_OPEN:
+            del _opened[next(iter(_opened))]
+        _opened[key] = open_development(config.data)
+    return _opened[key]

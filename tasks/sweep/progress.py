@@ -1,0 +1,207 @@
+"""How far a sweep has come, how long it still takes, and the table that shows it."""
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
+from typing import Any, Literal
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dml_core.trials.spec import TrialRecord
+
+
+@dataclass(frozen=True)
+class SweepProgress:
+    """A sweep at one moment."""
+
+    study: str
+    stage: str
+    """search or repeat."""
+    running: int
+    done: int
+    """Trials that ended, however they did."""
+    total: int
+    """Trials of the search and the repeats together."""
+    pruned: int
+    diverged: int
+    collapsed: int
+    failed: int
+    best: dict[str, float] = field(default_factory=dict)
+    """Best validation score of each arm so far."""
+    seconds_left: float | None = None
+    """Foreseen; None before the first trial ended."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns it as plain values."""
+        return asdict(self)
+
+
+class ProgressTracker:
+    """Counts trials as they start and end, and measures how long they take."""
+
+    def __init__(
+        self,
+        study: str,
+        *,
+        total: int,
+        num_concurrent: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.stage = "search"
+        self.total = total
+        self.num_concurrent = num_concurrent
+        self._study = study
+        self._clock = clock
+        self._started: dict[str, float] = {}
+        self._durations: list[float] = []
+        self._ended: dict[str, str] = {}
+        self._best: dict[str, float] = {}
+
+    def start(self, trial_id: str) -> None:
+        """Notes that a trial runs; one that was restarted keeps its first start."""
+        self._started.setdefault(trial_id, self._clock())
+
+    def end(self, record: TrialRecord) -> None:
+        """Notes how a trial ended."""
+        begun = self._started.pop(record.spec.trial_id, None)
+        if begun is not None:
+            self._durations.append(self._clock() - begun)
+        self._ended[record.spec.trial_id] = record.status
+        if record.status == "finished" and record.score is not None:
+            arm = record.spec.arm
+            self._best[arm] = max(record.score, self._best.get(arm, record.score))
+
+    def now(self) -> SweepProgress:
+        """Returns the present state."""
+        counts = Counter(self._ended.values())
+        return SweepProgress(
+            study=self._study,
+            stage=self.stage,
+            running=len(self._started),
+            done=len(self._ended),
+            total=self.total,
+            pruned=counts["pruned"],
+            diverged=counts["diverged"],
+            collapsed=counts["collapsed"],
+            failed=counts["failed"],
+            best=dict(self._best),
+            seconds_left=self._estimate_seconds_left(),
+        )
+
+    def _estimate_seconds_left(self) -> float | None:
+        left = self.total - len(self._ended)
+        if left <= 0:
+            return 0.0
+        if not self._durations:
+            return None
+        each = fmean(self._durations)
+        # A trial that runs longer than the others still counts for nothing below zero.
+        spent = sum(min(self._clock() - begun, each) for begun in self._started.values())
+        lanes = max(1, min(self.num_concurrent, left))
+        return max(0.0, (left * each - spent) / lanes)
+
+
+Update = Callable[[SweepProgress], None]
+Mode = Literal["auto", "json", "none"]
+
+SECONDS_BETWEEN_LINES = 15.0
+MAX_ROWS = 15
+"""A live table must fit a screen."""
+
+
+@contextmanager
+def show_progress(
+    mode: str = "auto",
+    *,
+    console: Console | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Update]:
+    """Yields a function that shows a sweep's progress whenever it is called.
+
+    Args:
+        mode: auto (a live table in a terminal, a line now and then elsewhere), json (a line of
+            JSON for each change) or none.
+        console: where to show it; standard error, so that a command's output stays clean, and
+            standard output for json.
+        clock: tells when the next line is due.
+    """
+    if mode not in ("auto", "json", "none"):
+        raise ValueError(f"progress must be shown as auto, json or none. Got {mode!r}.")
+    if mode == "none":
+        yield lambda progress: None
+    elif mode == "json":
+        yield _print_json(console or Console(file=sys.stdout))
+    else:
+        console = console or Console(stderr=True)
+        if not console.is_terminal:
+            yield _print_lines(console, clock)
+            return
+        with Live(console=console, refresh_per_second=4, transient=False) as live:
+            yield lambda progress: live.update(make_table(progress))
+
+
+def make_table(progress: SweepProgress) -> Group:
+    """Returns a line of counts over a table of the arms' best scores, the best arm first."""
+    table = Table(show_edge=False)
+    table.add_column("arm")
+    table.add_column("best on validation", justify="right")
+    ranked = sorted(progress.best.items(), key=lambda item: -item[1])
+    for arm, score in ranked[:MAX_ROWS]:
+        table.add_row(Text(arm), f"{score:.4f}")
+    if len(ranked) > MAX_ROWS:
+        table.add_row(f"and {len(ranked) - MAX_ROWS} more", "")
+    return Group(Text(_headline(progress)), table)
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Returns a duration as a person says it."""
+    if seconds is None:
+        return "time left unknown"
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s left" if seconds > 0 else "done"
+    minutes = round(seconds / 60)
+    return (
+        f"about {minutes // 60} h {minutes % 60} min left"
+        if minutes >= 60
+        else (f"about {minutes} min left")
+    )
+
+
+def _headline(progress: SweepProgress) -> str:
+    counts = [f"{progress.done} of {progress.total} done", f"{progress.running} running"]
+    for name in ("pruned", "diverged", "collapsed", "failed"):
+        if count := getattr(progress, name):
+            counts.append(f"{count} {name}")
+    return f"{progress.study}, {progress.stage}: {', '.join(counts)}; " + format_seconds(
+        progress.seconds_left
+    )
+
+
+def _print_json(console: Console) -> Update:
+    def update(progress: SweepProgress) -> None:
+        console.file.write(json.dumps(progress.as_dict()) + "\n")
+        console.file.flush()
+
+    return update
+
+
+def _print_lines(console: Console, clock: Callable[[], float]) -> Update:
+    last: list[float] = []
+
+    def update(progress: SweepProgress) -> None:
+        is_due = not last or clock() - last[-1] >= SECONDS_BETWEEN_LINES
+        if is_due or progress.done == progress.total:
+            last[:] = [clock()]
+            best = max(progress.best.items(), key=lambda item: item[1], default=None)
+            text = f"; best {best[0]} {best[1]:.4f}" if best else ""
+            console.print(_headline(progress) + text, soft_wrap=True, markup=False, highlight=False)
+
+    return update

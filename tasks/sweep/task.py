@@ -1,0 +1,60 @@
+"""Searches and repeats a study's arms on a Ray cluster, recorded in MLflow."""
+
+from pathlib import Path
+
+from prefect import task
+
+from tasks.machine_faults import clear_machine_faults
+from tasks.retrying import is_momentary
+from tasks.run_log import TrialLog, in_turn, logged_run
+from tasks.study import StudyContext, StudyRequest, load_context
+from tasks.versioning.restoring import ensure_whole
+
+
+# No time-out of Prefect's, which would end the driver and leave the trials: sweep.timeout_seconds
+# stops them first. Failed trials are the sweep's own matter and no reason for a retry.
+@task(retries=1, retry_delay_seconds=30, retry_condition_fn=is_momentary)
+def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
+    """Writes trials.parquet and the winners; a killed sweep goes on where it stopped.
+
+    Args:
+        request: the study.
+        show: how progress is shown: auto (a live table in a terminal), json, or none.
+    """
+    context = load_context(request)
+    with clear_machine_faults(context.working_folder):
+        context.working_folder.mkdir(parents=True, exist_ok=True)
+        for data in context.datasets:
+            ensure_whole(data)
+        return _sweep(context, show)
+
+
+def _sweep(context: StudyContext, show: str) -> Path:
+    from tasks.sweep.progress import show_progress
+    from tasks.sweep.run import run_sweep
+    from tasks.tracking.recorder import SweepRecorder
+
+    recorder = SweepRecorder(context.project.pipeline.mlflow, folder=context.working_folder)
+    try:
+        with (
+            show_progress(show) as update,
+            logged_run(context.working_folder, study=context.request.folder_name) as log,
+        ):
+            trials = TrialLog(log)
+            result = run_sweep(
+                context.study,
+                context.project.pipeline,
+                folder=context.working_folder,
+                output=context.sweep_folder,
+                sweeps=context.working_folder.parent,
+                # A second command for the same study must not touch the record of the first.
+                on_begin=lambda: recorder.start(context.study),
+                on_update=update,
+                on_trial_start=recorder.on_trial_start,
+                on_epoch=in_turn(recorder.on_epoch, trials.on_epoch),
+                on_trial_end=in_turn(recorder.on_trial_end, trials.on_trial_end),
+            )
+        recorder.finish(result.winners)
+    finally:
+        recorder.close()
+    return context.sweep_folder

@@ -1,0 +1,267 @@
+"""One Ray Tune job: runs what the conductor hands out, and passes on what Tune asks and reports."""
+
+import json
+import logging
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from ray import tune
+from ray.tune import Callback, Stopper
+from ray.tune.experiment import Trial
+from ray.tune.progress_reporter import TrialProgressCallback
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from dml_core.config.pipeline import PipelineConfig
+from dml_core.trials.spec import TrialSpec, spec_from_plain
+from tasks.machine_faults import recall_fault
+from tasks.sweep.cluster import count_concurrent
+from tasks.sweep.cluster_watch import is_cluster_lost
+from tasks.sweep.conductor import Conductor
+from tasks.sweep.job import HUNG_FILE, TrialOrder
+from tasks.sweep.trainable import (
+    EPOCHS,
+    bundles_of,
+    bundles_of_trial,
+    order_from_config,
+    order_to_config,
+    run_tune_trial,
+)
+from tasks.sweep.worker import MESSAGES
+
+LOGGER = logging.getLogger(__name__)
+
+MakeOrder = Callable[[TrialSpec], TrialOrder]
+
+
+class _OnDriver:
+    """Stays on the driver: Tune stores copies of its hooks, which the ledger makes needless."""
+
+    def __reduce__(self) -> tuple[type[object], tuple[()]]:
+        return object, ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
+class LedSearcher(_OnDriver, Searcher):
+    """Hands Tune the trials that the conductor has next."""
+
+    def __init__(self, conductor: Conductor, make_order: MakeOrder) -> None:
+        super().__init__()
+        self._conductor = conductor
+        self._make_order = make_order
+
+    def suggest(self, trial_id: str) -> Any:
+        """Returns the next trial's config, None when there is none yet, or that all is done."""
+        spec = None
+        with self._conductor.kept_errors():
+            spec = self._conductor.next()
+        if spec is not None:
+            return order_to_config(self._make_order(spec))
+        return str(Searcher.FINISHED) if self._conductor.is_exhausted else None
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Does nothing: `LedCallback` hears of it with the trial's config at hand."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Does nothing: the ledger holds the search's state."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Does nothing: the ledger holds the search's state."""
+
+
+class LedScheduler(_OnDriver, FIFOScheduler):
+    """Stops the trials that the conductor does not let go on."""
+
+    # A buffered result would be judged only after the epochs that it might have saved.
+    _supports_buffered_results = False
+
+    def __init__(self, conductor: Conductor) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._conductor = conductor
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        """Passes epochs on and returns whether the trial goes on."""
+        goes_on = True
+        for epoch in json.loads(result.get(EPOCHS, "[]")):
+            for message in epoch.pop(MESSAGES, []):
+                LOGGER.warning("trial %s: %s", _spec_of(trial).trial_id, message)
+            with self._conductor.kept_errors():
+                goes_on = self._conductor.report(_spec_of(trial), epoch) and goes_on
+        return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
+
+
+class LedCallback(_OnDriver, Callback):
+    """Tells the conductor when trials start and end."""
+
+    def __init__(self, conductor: Conductor, *, max_restarts: int) -> None:
+        self._conductor = conductor
+        self._max_restarts = max_restarts
+
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
+        """A trial has a worker."""
+        with self._conductor.kept_errors():
+            self._conductor.start(_spec_of(trial))
+
+    def on_trial_complete(
+        self, iteration: int, trials: list[Trial], trial: Trial, **_: Any
+    ) -> None:
+        """A trial has ended, or was stopped with the sweep."""
+        with self._conductor.kept_errors():
+            self._conductor.end(_spec_of(trial))
+
+    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
+        """A trial's worker died; another one takes over."""
+        if is_cluster_lost() or self._stops_for_machine(trial):
+            return
+        LOGGER.warning(
+            "trial %s: its worker died (%s). It goes on in another one from its last epoch.",
+            _spec_of(trial).trial_id, _why_it_died(trial) or "nobody knows why",
+        )  # fmt: skip
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
+        """A trial's worker died too often: a training's own errors are results."""
+        if is_cluster_lost() or self._stops_for_machine(trial):
+            return
+        why = _why_it_died(trial)
+        last = f" The last time: {why}" if why else ""
+        reason = f"its worker died, and sweep.max_restarts={self._max_restarts} did not help.{last}"
+        with self._conductor.kept_errors():
+            self._conductor.end(_spec_of(trial), error=reason)
+
+    def _stops_for_machine(self, trial: Trial) -> bool:
+        """Stops the sweep where a node cannot train, by its disk or its code."""
+        folder = Path(order_from_config(trial.config).folder)
+        fault = recall_fault(str(trial.get_error() or ""), folder)
+        with self._conductor.kept_errors():
+            if fault is not None:
+                raise fault
+        return fault is not None
+
+
+class SilentProgress(_OnDriver, TrialProgressCallback):
+    """Takes the place of Tune's own, which prints a line for a trial without epochs."""
+
+    def log_result(self, *_: Any, **__: Any) -> None:
+        """Prints nothing."""
+
+    def _print(self, msg: str) -> None:
+        """Prints nothing."""
+
+
+class SweepTimedOut(ValueError):
+    """A sweep worked longer than sweep.timeout_seconds allows; the ledger is kept."""
+
+
+class LedStopper(_OnDriver, Stopper):
+    """Ends the sweep when too many trials failed, its time is over, or the driver made an error."""
+
+    def __init__(self, conductor: Conductor, *, timeout_seconds: float = 0.0) -> None:
+        self._conductor = conductor
+        self._timeout_seconds = timeout_seconds
+        self._started = time.monotonic()
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Stops no single trial."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Returns whether the whole sweep has to stop; Tune asks some ten times a second."""
+        with self._conductor.kept_errors():
+            self._check_time()
+        return self._conductor.must_stop
+
+    def _check_time(self) -> None:
+        if 0 < self._timeout_seconds <= time.monotonic() - self._started:
+            raise SweepTimedOut(
+                f"sweep.timeout_seconds={self._timeout_seconds:g} is over, so the sweep was "
+                f"stopped with {len(self._conductor.records)} trials done; all finished trials and "
+                "epochs are kept. The same command resumes for as long again; raise the limit, or "
+                "set it to 0 for none."
+            )
+
+
+def _why_it_died(trial: Trial) -> str:
+    """Returns why a trial's worker died, in a line; empty where nobody knows."""
+    note = Path(order_from_config(trial.config).folder) / HUNG_FILE
+    if note.exists():
+        return note.read_text(encoding="utf-8")
+    lines = str(trial.get_error() or "").strip().splitlines()
+    # The last line names the error; those before it are where it came from.
+    return lines[-1].strip()[:300] if lines else ""
+
+
+def _spec_of(trial: Trial) -> TrialSpec:
+    return spec_from_plain(order_from_config(trial.config).spec)
+
+
+def run_tune_job(
+    conductor: Conductor,
+    pipeline: PipelineConfig,
+    *,
+    folder: Path,
+    make_order: MakeOrder,
+    workers: int = 1,
+) -> None:
+    """Runs all trials of a conductor on the joined cluster.
+
+    Tune's files tell nothing that the ledger does not, so they are removed at the end.
+
+    Args:
+        conductor: hands out the trials.
+        pipeline: what a trial's workers get of the cluster, and how often a trial is restarted.
+        folder: for Tune's own files.
+        make_order: from a trial's spec to what its worker has to know.
+        workers: most workers of a trial.
+    """
+    # A dead worker is an outcome that the record tells of.
+    for name in ("ray.tune", "ray.train", "ray.air"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # What a killed driver left; whoever calls this holds the only right to work there.
+    shutil.rmtree(folder, ignore_errors=True)
+    name = f"job-{uuid.uuid4().hex[:8]}"
+    ray_config, sweep = pipeline.ray, pipeline.sweep
+    # A function is asked about each trial, and goes along to every worker with what it imports.
+    bundles = bundles_of(ray_config) if workers == 1 else partial(bundles_of_trial, ray_config)
+    trainable = tune.with_resources(run_tune_trial, bundles)
+    tuner = tune.Tuner(
+        trainable,
+        tune_config=tune.TuneConfig(
+            search_alg=LedSearcher(conductor, make_order),
+            scheduler=LedScheduler(conductor),
+            # The searcher says when there are no more trials.
+            num_samples=-1,
+            max_concurrent_trials=count_concurrent(ray_config, workers=workers),
+            reuse_actors=True,
+            trial_name_creator=_name_trial,
+            trial_dirname_creator=_name_trial,
+        ),
+        run_config=tune.RunConfig(
+            name=name,
+            storage_path=str(folder.resolve()),
+            failure_config=tune.FailureConfig(max_failures=sweep.max_restarts),
+            callbacks=[
+                LedCallback(conductor, max_restarts=sweep.max_restarts),
+                SilentProgress(),
+            ],
+            stop=LedStopper(conductor, timeout_seconds=sweep.timeout_seconds),
+            verbose=0,
+        ),
+    )
+    try:
+        tuner.fit()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    conductor.raise_error()
+
+
+def _name_trial(trial: Trial) -> str:
+    return str(order_from_config(trial.config).spec["trial_id"])

@@ -1,0 +1,1 @@
+"""The record in MLflow: runs, evaluation and registered models."""

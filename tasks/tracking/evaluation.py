@@ -1,0 +1,206 @@
+"""Writes a study's test scores, its answer and its pictures into the runs of its sweep."""
+
+import json
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from dml_core.config import TrialConfig
+from dml_core.config.loading import to_flat_dict
+from dml_core.measures.measured import WinnerFolder
+from dml_core.studies.resolved import ResolvedStudy
+from dml_core.trials.spec import TrialSpec
+from tasks.tracking.address import Tracking
+from tasks.tracking.identity import SweepFacts, SweepIdentity, find_differing_keys, make_trial_key
+from tasks.tracking.links import PageLink, link_comparison
+from tasks.tracking.runs import PARENT_TAG, SweepRuns
+from tasks.tracking.sync import FINISHED, make_trial_tags
+from tasks.tracking.values import keep_numbers, to_name, to_params
+
+Scores = Mapping[str, Mapping[int, Mapping[str, float]]]
+"""By arm, seed and metric."""
+
+
+@dataclass(frozen=True)
+class EvaluationFiles:
+    """What is kept beside the numbers."""
+
+    winners: Path
+    """Folder with `<arm>-seed<k>/checkpoint.pt`."""
+    answer: Path | None = None
+    """The answer's table, as a file."""
+    figures: Sequence[Path] = ()
+    """Pictures of the study."""
+    retrieval_grids: Mapping[str, Path] = field(default_factory=dict)
+    """A picture of queries and what was found, by arm."""
+
+
+@dataclass(frozen=True)
+class RecordedEvaluation:
+    """Where the record of an evaluation is."""
+
+    experiment_id: str
+    parent_run_id: str
+    arm_run_ids: Mapping[str, str]
+    """The run of each arm: its winner, with the mean over the seeds."""
+    seed_run_ids: Mapping[str, Mapping[int, str]]
+    """The run of each training of a winner."""
+    comparison: PageLink
+    """The page that shows the arms side by side."""
+
+
+def log_evaluation(
+    tracking: Tracking,
+    study: ResolvedStudy,
+    facts: SweepFacts,
+    *,
+    scores: Scores,
+    files: EvaluationFiles,
+) -> RecordedEvaluation:
+    """Adds `test.*` metrics and files to the sweep's runs; running it twice is safe.
+
+    The scores of a seed go to the run that trained it, their means to one run an arm, and the
+    answer and the pictures to the sweep's parent run. Runs that are missing, as where another
+    machine swept, are created.
+    """
+    runs = SweepRuns(tracking, SweepIdentity.of(study, facts))
+    parent = runs.open_parent()
+    differing = find_differing_keys(study)
+    tuned = {key for arm in study.arms for key in arm.space}
+    compared = [*differing, *sorted(tuned - set(differing))]
+    record = _EvaluationRecord(runs, facts, ",".join(differing), compared)
+    seed_runs: dict[str, dict[int, str]] = {}
+    arm_runs = {}
+    for arm, by_seed in scores.items():
+        configs = {seed: _read_config(files.winners, arm, seed) for seed in by_seed}
+        seed_runs[arm] = {
+            seed: record.log_seed(arm, configs[seed], numbers, files.winners)
+            for seed, numbers in by_seed.items()
+        }
+        arm_runs[arm] = record.log_arm(arm, configs, by_seed, files.retrieval_grids.get(arm))
+    _log_parent_files(runs, parent, study, files)
+    comparison = link_comparison(
+        tracking, experiment_ids=[runs.experiment_id], run_ids=list(arm_runs.values())
+    )
+    return RecordedEvaluation(runs.experiment_id, parent, arm_runs, seed_runs, comparison)
+
+
+def has_evaluation(
+    tracking: Tracking, study: ResolvedStudy, facts: SweepFacts, *, arms: Collection[str]
+) -> bool:
+    """Returns whether the record has a run with test scores for each of the arms."""
+    runs = SweepRuns(tracking, SweepIdentity.of(study, facts))
+    nested = f"tags.stage = 'arm' and tags.`{PARENT_TAG}` = '{runs.open_parent()}'"
+    found = runs.client.search_runs([runs.experiment_id], filter_string=nested, max_results=1000)
+    return {run.data.tags.get("arm") for run in found} >= set(arms)
+
+
+def log_report(
+    tracking: Tracking,
+    study: ResolvedStudy,
+    facts: SweepFacts,
+    *,
+    answer: Path,
+    figures: Sequence[Path] = (),
+) -> None:
+    """Adds a study's answer and figures to its parent run, where they are written later."""
+    runs = SweepRuns(tracking, SweepIdentity.of(study, facts))
+    files = EvaluationFiles(winners=Path(), answer=answer, figures=figures)
+    _log_parent_files(runs, runs.open_parent(), study, files)
+
+
+@dataclass
+class _EvaluationRecord:
+    """The runs of winners, by seed and by arm."""
+
+    runs: SweepRuns
+    facts: SweepFacts
+    differs: str
+    compared: Collection[str]
+    """Params of the arms' runs. MLflow's page of comparison draws the first few that differ, which
+    would be knobs that one loss has and another lacks."""
+
+    def log_seed(
+        self, arm: str, config: TrialConfig, numbers: Mapping[str, float], winners: Path
+    ) -> str:
+        trial_id = f"{arm}-seed{config.seed}"
+        spec = TrialSpec(trial_id, self.runs.identity.study, arm, "repeat", 0, {}, config)
+        run_id = self._open(spec, make_trial_key(trial_id, config), {}, numbers)
+        self.runs.client.log_artifact(run_id, str(winners / trial_id / "checkpoint.pt"))
+        _log_config(self.runs, run_id, config)
+        return run_id
+
+    def log_arm(
+        self,
+        arm: str,
+        configs: Mapping[int, TrialConfig],
+        by_seed: Mapping[int, Mapping[str, float]],
+        grid: Path | None,
+    ) -> str:
+        first = next(iter(configs.values()))
+        spec = TrialSpec(arm, self.runs.identity.study, arm, "repeat", 0, {}, first)
+        tags = {"stage": "arm", "seed": ",".join(str(seed) for seed in configs)}
+        means = _average(list(by_seed.values()))
+        key = make_trial_key(f"arm {arm}", first)
+        run_id = self._open(spec, key, tags, means, only=self.compared)
+        _log_config(self.runs, run_id, first)
+        if grid is not None:
+            self.runs.client.log_artifact(run_id, str(grid), "retrieval")
+        return run_id
+
+    def _open(
+        self,
+        spec: TrialSpec,
+        key: str,
+        changes: Mapping[str, Any],
+        scores: Mapping[str, float],
+        only: Collection[str] = (),
+    ) -> str:
+        tags = {**make_trial_tags(spec, self.facts, differs=self.differs), **changes}
+        tags.pop("number", None)
+        run_id = self.runs.open_nested(key, name=spec.trial_id, tags=tags)
+        params = to_params(spec.config)
+        kept = {name: params[name] for name in map(to_name, only) if name in params}
+        self.runs.log_params(run_id, kept or params)
+        self.runs.end(
+            run_id,
+            FINISHED,
+            time_ms=_now(),
+            metrics=keep_numbers({f"test.{name}": value for name, value in scores.items()}),
+        )
+        return run_id
+
+
+def _log_config(runs: SweepRuns, run_id: str, config: TrialConfig) -> None:
+    text = json.dumps(to_flat_dict(config), indent=2, ensure_ascii=False)
+    runs.client.log_text(run_id, text + "\n", "config.json")
+
+
+def _log_parent_files(
+    runs: SweepRuns, parent: str, study: ResolvedStudy, files: EvaluationFiles
+) -> None:
+    # Not the file itself, which may have been edited since the run read it.
+    if study.text:
+        runs.client.log_text(parent, study.text, f"study/{study.path.name}")
+    if files.answer is not None:
+        runs.client.log_artifact(parent, str(files.answer), "answer")
+    for figure in files.figures:
+        runs.client.log_artifact(parent, str(figure), "figures")
+    for arm, grid in files.retrieval_grids.items():
+        runs.client.log_artifact(parent, str(grid), f"retrieval/{to_name(arm)}")
+
+
+def _read_config(winners: Path, arm: str, seed: int) -> TrialConfig:
+    return WinnerFolder(arm, seed, winners / f"{arm}-seed{seed}").load_config()
+
+
+def _average(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = [name for name in seeds[0] if all(name in numbers for numbers in seeds)]
+    return {name: fmean(numbers[name] for numbers in seeds) for name in names}
+
+
+def _now() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,1 @@
+"""DVC: stages, data, remotes, and the restoring of damaged files."""

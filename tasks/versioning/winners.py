@@ -1,0 +1,117 @@
+"""Restores damaged checkpoints of a sweep's winners from wherever there is a good copy."""
+
+import json
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from dml_core.config import resolve_trial_config
+from dml_core.data.atomic_folder import folder_lock
+from dml_core.training.checkpoint import (
+    DamagedCheckpoint,
+    checkpoint_path,
+    load_checkpoint,
+    save_checkpoint,
+)
+from dml_core.training.in_folder import read_epochs
+from tasks.study import StudyContext
+from tasks.versioning.restoring import PROJECT, NoGoodCopy, Source, mend_copies, restore_files
+
+LOGGER = logging.getLogger(__name__)
+FILE_NAME = "checkpoint.pt"
+EPOCHS = "epochs.jsonl"
+
+
+def restore_winners(context: StudyContext) -> None:
+    """Replaces the damaged and missing checkpoints of a study's winners by good copies.
+
+    These are DVC's, the remote's, or the last checkpoint of the trial itself.
+
+    Raises:
+        DamagedCheckpoint: when there is none; with what was tried and what to run.
+    """
+    with folder_lock(context.sweep_folder):
+        for folder in list_winner_folders(context.sweep_folder):
+            if (reason := find_problem(folder)) is not None:
+                _restore(context, folder, reason)
+
+
+def check_all_are_there(sweep_folder: Path) -> None:
+    """Raises DamagedCheckpoint where a winner's folder has lost its checkpoint."""
+    for folder in list_winner_folders(sweep_folder):
+        if not (folder / FILE_NAME).is_file():
+            raise DamagedCheckpoint(f"checkpoint {folder / FILE_NAME} does not exist.")
+
+
+def list_winner_folders(sweep_folder: Path) -> list[Path]:
+    """Returns the folders of a sweep's winners, also of those without a checkpoint."""
+    return sorted(path for path in (sweep_folder / "winners").glob("*-seed*") if path.is_dir())
+
+
+def find_problem(folder: Path) -> str | None:
+    """Returns what is wrong with a winner's checkpoint, or None."""
+    try:
+        checkpoint = load_checkpoint(folder / FILE_NAME)
+    except (DamagedCheckpoint, FileNotFoundError) as error:
+        return str(error)
+    # A checkpoint that is whole may still be another one than the winner was chosen by.
+    epochs = read_epochs(folder)
+    if epochs and checkpoint.epoch != epochs[-1]["epoch"]:
+        return f"checkpoint {folder / FILE_NAME} is of epoch {checkpoint.epoch}, not of the last."
+    return None
+
+
+def _restore(context: StudyContext, folder: Path, reason: str) -> None:
+    try:
+        source = restore_files(
+            context.sweep_folder,
+            _list_sources(context, folder),
+            lambda copies: _choose(context.sweep_folder, folder, copies),
+        )
+    except NoGoodCopy as tried:
+        raise DamagedCheckpoint(
+            f"{reason} No good copy was found:{tried}\nRun: dml run {context.request.study} (which "
+            "trains again what is lost)"
+        ) from tried
+    LOGGER.warning("%s It was restored from %s.", reason, source)
+    name = (folder / FILE_NAME).relative_to(context.sweep_folder).as_posix()
+    mend_copies(context.sweep_folder, [name])
+
+
+def _list_sources(context: StudyContext, folder: Path) -> dict[str, Source]:
+    from tasks.versioning.copies import copy_tracked
+
+    tracked = context.sweep_folder
+    names = [(folder / name).relative_to(tracked).as_posix() for name in (FILE_NAME, EPOCHS)]
+    trial = context.working_folder / "trials" / folder.name
+    return {
+        "DVC's cache": lambda to: copy_tracked(PROJECT, tracked, names, to, store="cache"),
+        "DVC's remote": lambda to: copy_tracked(PROJECT, tracked, names, to, store="remote"),
+        "the trial's own folder": lambda to: _copy_from_trial(trial, folder, to),
+    }
+
+
+def _copy_from_trial(trial: Path, winner: Path, target: Path) -> Path:
+    """Makes a winner's files from a trial as the sweep does."""
+    epochs = read_epochs(trial)
+    last = epochs[-1]["epoch"] if epochs else 0
+    checkpoint = load_checkpoint(checkpoint_path(trial / "checkpoints", last))
+    stored = json.loads((winner / "config.json").read_text(encoding="utf-8"))
+    # A node may have read its data elsewhere; the winner speaks of the study's own paths.
+    config = resolve_trial_config(stored)
+    made = target / winner.parent.name / winner.name
+    save_checkpoint(replace(checkpoint, config=config), made / FILE_NAME)
+    shutil.copyfile(trial / EPOCHS, made / EPOCHS)
+    return target
+
+
+def _choose(sweep_folder: Path, folder: Path, copies: Path) -> list[str]:
+    """Returns the file to take, once it is known to be whole and of the same training."""
+    relative = folder.relative_to(sweep_folder)
+    copied = copies / relative
+    if (copied / EPOCHS).read_bytes() != (folder / EPOCHS).read_bytes():
+        raise DamagedCheckpoint("it has another training of this trial.")
+    if problem := find_problem(copied):
+        raise DamagedCheckpoint(problem)
+    return [(relative / FILE_NAME).as_posix()]

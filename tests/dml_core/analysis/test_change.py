@@ -1,0 +1,85 @@
+"""The rule by which a result is a gain or a drop, with numbers worked by hand."""
+
+import pytest
+
+from dml_core.analysis.history import measure_change
+
+
+def change(accepted, found, *, higher_is_better=True, champions=("a", "a")):
+    old, new = champions
+    return measure_change(
+        accepted, found, accepted_champion=old, champion=new, higher_is_better=higher_is_better
+    )
+
+
+BEFORE = {"a": {0: 0.50, 1: 0.52, 2: 0.54}}
+
+
+def shifted(*shifts):
+    return {"a": {seed: BEFORE["a"][seed] + shift for seed, shift in enumerate(shifts)}}
+
+
+def test_a_drop_of_every_seed_by_about_as_much_is_a_drop():
+    # Differences -0.02, -0.03, -0.04: mean -0.03, deviation 0.01, error 0.01 / sqrt(3) = 0.005774;
+    # t(0.975, 2) = 4.302653, reach 0.024841: from -0.054841 to -0.005159, all below zero.
+    found = change(BEFORE, shifted(-0.02, -0.03, -0.04))
+    assert found.champion.mean == pytest.approx(-0.03)
+    assert found.champion.interval == pytest.approx((-0.054841, -0.005159), abs=1e-6)
+    assert found.verdict == "drop"
+
+
+def test_a_drop_that_seeds_disagree_about_is_none():
+    # Differences 0, -0.03, -0.06: deviation 0.03, reach 0.074524: from -0.1045 to 0.0445.
+    found = change(BEFORE, shifted(0.0, -0.03, -0.06))
+    assert found.champion.interval == pytest.approx((-0.104524, 0.044524), abs=1e-6)
+    assert found.verdict == "no change"
+
+
+def test_a_gain_is_proposed():
+    assert change(BEFORE, shifted(0.02, 0.03, 0.04)).verdict == "gain"
+
+
+def test_for_a_distance_less_is_better():
+    assert change(BEFORE, shifted(0.02, 0.03, 0.04), higher_is_better=False).verdict == "drop"
+    assert change(BEFORE, shifted(-0.02, -0.03, -0.04), higher_is_better=False).verdict == "gain"
+
+
+def test_equal_numbers_are_no_change_and_an_equal_shift_of_all_is_one():
+    assert change(BEFORE, BEFORE).verdict == "no change"
+    assert change(BEFORE, shifted(-0.01, -0.01, -0.01)).verdict == "drop"
+
+
+@pytest.mark.parametrize("found", [{"a": {0: 0.1}}, {"a": {7: 0.1, 8: 0.1}}, {"b": {0: 0.1}}, {}])
+def test_without_two_common_seeds_nothing_can_be_told(found):
+    assert change(BEFORE, found).verdict == "no change"
+
+
+def test_the_champion_may_be_another_arm_than_before():
+    accepted = {**BEFORE, "b": {0: 0.3, 1: 0.3, 2: 0.3}}
+    found = {**BEFORE, "b": {0: 0.60, 1: 0.63, 2: 0.66}}
+    both = change(accepted, found, champions=("a", "b"))
+    # 0.10, 0.11, 0.12 over the old champion, paired by seed.
+    assert both.champion.mean == pytest.approx(0.11)
+    assert both.champion.reference == "a"
+    assert both.verdict == "gain"
+
+
+def test_an_arm_that_is_not_the_champion_drops_only_among_all_arms():
+    accepted = {arm: {seed: 0.5 for seed in range(3)} for arm in "abc"}
+    found = {**accepted, "b": {0: 0.48, 1: 0.47, 2: 0.46}}
+    # p of -0.02, -0.03, -0.04 alone: t = -5.196, 2 degrees of freedom, p = 0.0351; equal arms have
+    # p = 1; Holm multiplies the smallest of three by three: 0.105, so that it does not stand.
+    found_change = change(accepted, found)
+    assert found_change.arms["b"].p_value == pytest.approx(0.0351, abs=1e-4)
+    assert found_change.arms["b"].adjusted_p_value == pytest.approx(0.1053, abs=1e-3)
+    assert found_change.verdict == "no change"
+    # -0.029, -0.030, -0.031: t = -51.96, p = 0.00037, times three 0.0011.
+    clear = change(accepted, {**accepted, "b": {0: 0.471, 1: 0.470, 2: 0.469}})
+    assert clear.worse_arms == ["b"]
+    assert clear.verdict == "drop"
+
+
+def test_a_gain_of_the_champion_does_not_hide_a_drop_of_another_arm():
+    accepted = {arm: {seed: 0.5 for seed in range(3)} for arm in "ab"}
+    found = {"a": {0: 0.6, 1: 0.61, 2: 0.62}, "b": {0: 0.1, 1: 0.101, 2: 0.102}}
+    assert change(accepted, found).verdict == "drop"

@@ -1,0 +1,238 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dml_core.analysis.claims import fit_slope, judge_claims
+from dml_core.analysis.observations import Observations
+from tests.references.observed_studies import observe, read_claims
+
+LARGE, SMALL = "batch_size-90", "batch_size-30"
+MORE = f"left: {{arms: [{LARGE}]}}, right: {{arms: [{SMALL}]}}"
+TREND = "trend: {key: sampler.batch_size}"
+MEASURES = "measures: [step_cost]\n"
+
+
+def judge(folder, claim, observations, **options):
+    study = read_claims(folder, claim, **options)
+    (judgement,) = judge_claims(study, observations)
+    assert judgement.text == "claim 0"
+    return judgement
+
+
+def test_the_difference_is_paired_by_seed_and_has_its_t_interval(tmp_path):
+    found = judge(tmp_path, MORE, observe({LARGE: [0.53, 0.62, 0.73], SMALL: [0.5, 0.6, 0.7]}))
+    # differences 3, 2, 3 points: mean 2.667, deviation 0.577, t(0.975, 2) = 4.303
+    # half width 4.303 * 0.577 / sqrt(3) = 1.434
+    assert found.mean == pytest.approx(0.08 / 3)
+    assert found.interval == pytest.approx((0.01232, 0.04101), abs=1e-5)
+    assert (found.verdict, found.num_seeds) == ("supported", 3)
+    assert found.explanation == (
+        "supported: test.recall_at_1 of batch_size-90 less batch_size-30 is +2.7 points "
+        "(95 % interval +1.2 to +4.1, 3 seeds), and all of it is above zero."
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "verdict", "end"),
+    [
+        ("expect: higher", "supported", "all of it is above zero."),
+        ("expect: higher, by: 0.01", "supported", "all of it is above 1 points."),
+        ("expect: higher, by: 0.02", "cannot tell", "only a part of it is above 2 points."),
+        ("expect: higher, by: 0.05", "contradicted", "none of it is above 5 points."),
+        ("expect: lower", "contradicted", "none of it is below zero."),
+        ("expect: within, by: 0.05", "supported", "all of it is within 5 points of zero."),
+        (
+            "expect: within, by: 0.03",
+            "cannot tell",
+            "only a part of it is within 3 points of zero.",
+        ),
+        ("expect: within, by: 0.01", "contradicted", "none of it is within 1 points of zero."),
+    ],
+)
+def test_the_interval_decides_by_the_rule_of_the_claim(tmp_path, rule, verdict, end):
+    # The interval of the test above: 1.2 to 4.1 points.
+    scores = {LARGE: [0.53, 0.62, 0.73], SMALL: [0.5, 0.6, 0.7]}
+    found = judge(tmp_path, f"{MORE}, {rule}", observe(scores))
+    assert found.verdict == verdict
+    assert end in found.explanation
+
+
+def test_lower_is_higher_turned_round(tmp_path):
+    scores = {LARGE: [0.50, 0.60, 0.70], SMALL: [0.53, 0.62, 0.73]}
+    found = judge(tmp_path, f"{MORE}, expect: lower, by: 0.01", observe(scores))
+    assert found.verdict == "supported"
+    assert found.explanation.endswith("all of it is below -1 points.")
+
+
+def test_several_arms_of_a_side_are_averaged_seed_by_seed(tmp_path):
+    claim = f"left: {{arms: [{LARGE}, batch_size-60]}}, right: {{arms: [{SMALL}]}}"
+    scores = {LARGE: [0.9, 0.8], "batch_size-60": [0.7, 0.8], SMALL: [0.5, 0.4]}
+    # 0.8 - 0.5 and 0.8 - 0.4
+    assert judge(tmp_path, claim, observe(scores)).mean == pytest.approx(0.35)
+
+
+def test_a_ratio_is_told_in_percent_and_costs_in_their_units(tmp_path):
+    sides = (
+        f"left: {{arms: [{LARGE}], metric: cost.step_seconds}}, "
+        f"right: {{arms: [{SMALL}], metric: cost.step_seconds}}, "
+    )
+    seconds = {LARGE: {0: 0.015, 1: 0.016}, SMALL: {0: 0.010, 1: 0.010}}
+    observed = Observations(measured_scalars={"cost.step_seconds": seconds})
+    found = judge(tmp_path, f"{sides} ratio: true", observed, more=MEASURES)
+    assert found.mean == pytest.approx(0.55)
+    assert "relative to batch_size-30 is +55.0 % (95 %" in found.explanation
+    found = judge(tmp_path, f"{sides} by: 0.001", observed, more=MEASURES)
+    assert "is +5.50 ms (95 % interval" in found.explanation
+    assert found.explanation.endswith("above 1 ms.")
+
+
+def test_a_ratio_to_zero_cannot_be_told(tmp_path):
+    found = judge(tmp_path, f"{MORE}, ratio: true", observe({LARGE: [0.5, 0.6], SMALL: [0.0, 0.1]}))
+    assert found.verdict == "cannot tell"
+    assert found.explanation == "cannot tell: the right side is zero, so there is no ratio."
+
+
+def test_without_a_right_side_the_value_itself_is_judged(tmp_path):
+    claim = f"left: {{arms: [{LARGE}]}}, by: 0.9"
+    found = judge(tmp_path, claim, observe({LARGE: [0.95, 0.96, 0.95]}))
+    assert found.verdict == "supported"
+    assert (
+        "test.recall_at_1 of batch_size-90 is 95.3 % (95 % interval 93.9 to 96.8, 3 seeds), "
+        in (found.explanation)
+    )
+
+
+def test_a_trend_is_the_slope_over_ranks(tmp_path):
+    # Ranks 0, 1, 2, whatever the distances of 30, 60 and 90: slopes 0.1 and 0.15 - 0.02
+    scores = {SMALL: [0.1, 0.12], "batch_size-60": [0.2, 0.2], LARGE: [0.3, 0.38]}
+    found = judge(tmp_path, TREND, observe(scores))
+    assert found.mean == pytest.approx(0.115)
+    assert "the change of test.recall_at_1 for each step of sampler.batch_size is +11.5 points" in (
+        found.explanation
+    )
+
+
+def test_a_slope_is_that_of_least_squares():
+    points = [(0.0, 1.0), (0.0, 2.0), (1.0, 2.0), (2.0, 7.0)]
+    assert fit_slope(points) == pytest.approx(np.polyfit(*zip(*points, strict=True), 1)[0])
+
+
+@pytest.mark.parametrize(
+    ("claim", "scores", "reason"),
+    [
+        (MORE, {LARGE: [0.5], SMALL: [0.4]}, "needs two seeds. Got 1."),
+        (MORE, {LARGE: [0.5, 0.6]}, "arm batch_size-30 has no test.recall_at_1."),
+        (MORE, {LARGE: [0.5, None], SMALL: [None, 0.5]}, "the two sides have no seed in common."),
+        (TREND, {LARGE: [0.5, 0.6], SMALL: [0.4, 0.5]}, "arm batch_size-60 has no test.recall_at"),
+        (
+            TREND,
+            {LARGE: [0.5, None], SMALL: [0.4, None], "batch_size-60": [None, 0.5]},
+            "arms batch_size-30, batch_size-60, batch_size-90 have no seed in common.",
+        ),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path, claim, scores, reason):
+    found = judge(tmp_path, claim, observe(scores))
+    assert (found.verdict, found.interval) == ("cannot tell", None)
+    assert found.explanation.startswith(f"cannot tell: {reason}")
+
+
+def test_an_arm_that_the_profile_leaves_out_was_not_run(tmp_path):
+    more = f"profiles: {{smoke: {{arms: [{LARGE}]}}}}"
+    found = judge(tmp_path, MORE, observe({LARGE: [0.5, 0.6]}), more=more, profile="smoke")
+    assert found.explanation == "cannot tell: arm batch_size-30 was not run."
+    found = judge(tmp_path, TREND, observe({LARGE: [0.5, 0.6]}), more=more, profile="smoke")
+    assert (
+        found.explanation == "cannot tell: a trend needs two values of sampler.batch_size. Got 1."
+    )
+
+
+def test_only_seeds_that_both_sides_have_count(tmp_path):
+    found = judge(tmp_path, MORE, observe({LARGE: [0.5, 0.6, None], SMALL: [0.4, 0.4, 0.1]}))
+    assert (found.num_seeds, found.mean) == (2, pytest.approx(0.15))
+
+
+def test_equal_seeds_tell_nothing_of_the_spread(tmp_path):
+    found = judge(tmp_path, MORE, observe({LARGE: [1.0, 1.0], SMALL: [1.0, 1.0]}))
+    assert found.verdict == "cannot tell"
+    assert found.explanation.endswith(
+        "is +0.0 points with each of 2 seeds, so its spread is unknown."
+    )
+
+
+def test_memory_is_counted_so_equal_rounds_decide(tmp_path):
+    sides = [f"{{arms: [{arm}], metric: cost.memory_mib}}" for arm in (LARGE, SMALL)]
+    memory = {LARGE: {0: 12.5, 1: 12.5}, SMALL: {0: 10.0, 1: 10.0}}
+    observed = Observations(measured_scalars={"cost.memory_mib": memory})
+    claim = f"left: {sides[0]}, right: {sides[1]}"
+    found = judge(tmp_path, claim, observed, more=MEASURES)
+    assert found.verdict == "supported"
+    assert "is +2.5 MiB (95 % interval +2.5 to +2.5, 2 seeds)" in found.explanation
+
+
+def test_claims_go_by_the_figures_first_metric_unless_they_name_one(tmp_path):
+    study = read_claims(tmp_path, MORE, more="figure: {y: [test.map_at_r, test.recall_at_1]}\n")
+    scores = {LARGE: [0.5, 0.7], SMALL: [0.4, 0.4]}
+    assert judge_claims(study, observe(scores, "map_at_r"))[0].mean == pytest.approx(0.2)
+
+
+def simulate(folder, claim, *, difference, num_seeds, deviation=0.01, rounds=1000):
+    """Judges a claim on made-up seeds and returns the share of each verdict."""
+    study = read_claims(folder, claim)
+    random = np.random.default_rng(5)
+    verdicts = []
+    for _ in range(rounds):
+        shared = random.normal(0.6, 0.05, num_seeds)
+        arms = {
+            arm: (shared + shift * difference + random.normal(0, deviation, num_seeds)).tolist()
+            for shift, arm in enumerate((SMALL, "batch_size-60", LARGE))
+        }
+        verdicts.append(judge_claims(study, observe(arms))[0].verdict)
+    return {verdict: verdicts.count(verdict) / rounds for verdict in set(verdicts)}
+
+
+# At a true rate of 2.5 %, 4 % of 1,000 rounds is three standard deviations away; of 300, 5.2 %.
+RARE = 0.04
+
+
+@pytest.mark.parametrize("num_seeds", [2, 3, 5])
+def test_no_true_difference_is_seldom_judged_to_be_one(tmp_path, num_seeds):
+    shares = simulate(tmp_path, MORE, difference=0.0, num_seeds=num_seeds)
+    assert 0.0 < shares["supported"] < RARE
+    assert 0.0 < shares["contradicted"] < RARE
+
+
+def test_no_true_trend_is_seldom_judged_to_be_one(tmp_path):
+    shares = simulate(tmp_path, TREND, difference=0.0, num_seeds=3, rounds=300)
+    assert 0.0 < shares["supported"] < 0.052
+
+
+def test_a_difference_at_the_limit_is_seldom_judged_to_be_beyond_or_within_it(tmp_path):
+    # Two steps of 0.01 between the smallest and the largest.
+    for rule in ("by: 0.02", "expect: within, by: 0.02"):
+        shares = simulate(tmp_path, f"{MORE}, {rule}", difference=0.01, num_seeds=3)
+        assert shares.get("supported", 0.0) < RARE
+        assert shares.get("contradicted", 0.0) < RARE
+
+
+def test_large_differences_are_found_and_small_ones_are_within(tmp_path):
+    found = simulate(tmp_path, MORE, difference=0.1, num_seeds=3, rounds=200)
+    assert found["supported"] > 0.95
+    wrong = simulate(tmp_path, f"{MORE}, expect: lower", difference=0.1, num_seeds=3, rounds=200)
+    assert wrong["contradicted"] > 0.95
+    within = f"{MORE}, expect: within, by: 0.1"
+    found = simulate(tmp_path, within, difference=0.0, num_seeds=3, rounds=200)
+    assert found["supported"] > 0.9
+
+
+def test_scores_that_are_not_finite_count_as_missing(tmp_path):
+    observed = observe({LARGE: [0.5, math.nan], SMALL: [0.4, 0.4]})
+    assert judge(tmp_path, MORE, observed).explanation == "cannot tell: needs two seeds. Got 1."
+
+
+def test_a_study_without_claims_has_no_judgements(tmp_path):
+    study = read_claims(tmp_path, MORE)
+    none = replace(study, definition=study.definition.model_copy(update={"claims": ()}))
+    assert judge_claims(none, observe({})) == []

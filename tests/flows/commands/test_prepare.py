@@ -1,0 +1,59 @@
+"""dml prepare, as a command of its own."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.references.drawn_datasets import write_tree
+
+ROOT = Path(__file__).parents[3]
+DML = Path(sys.executable).with_name("dml")
+VALUES = ("name=folder", "alias=birds", "raw=photos", "image_size_px=16", "color=rgb")
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with params.yaml, and photos of which one is in training and in the test."""
+    shutil.copyfile(ROOT / "params.yaml", tmp_path / "params.yaml")
+    write_tree(tmp_path / "photos", num_classes=8)
+    shutil.copyfile(tmp_path / "photos/c07/1.png", tmp_path / "photos/c00/2.png")
+    return tmp_path
+
+
+def prepare(project, *values):
+    sets = [part for value in (*VALUES, *values) for part in ("--set", f"data.{value}")]
+    return subprocess.run(
+        [str(DML), "prepare", "--workers", "1", *sets],
+        cwd=project, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+
+def test_a_leak_ends_the_command_with_the_pairs_and_their_list(project):
+    done = prepare(project)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    said = " ".join(done.stderr.split())
+    assert "dml: dataset 'birds' must not have one image in two of train, validation" in said
+    assert "Found 1 copy, all listed in data/prepared/birds.leaks.csv" in said
+    assert "- 'c00/2.png' (" in said
+    assert "and 'c07/1.png' (test): same bytes" in said
+    assert "set data.on_leak: drop takes them out of the training side, allow keeps them" in said
+    rows = (project / "data/prepared/birds.leaks.csv").read_text().splitlines()
+    assert len(rows) == 2
+    assert '"c00/2.png"' in rows[1]
+    assert not (project / "data/prepared/birds").exists()
+
+
+def test_dropped_leaks_and_other_duplicates_are_told(project):
+    shutil.copyfile(project / "photos/c06/0.png", project / "photos/c06/1.png")
+    done = prepare(project, "on_leak=drop")
+    assert done.returncode == 0, done.stderr
+    assert "birds: 11 images of 4 classes to develop on, 12 of 4 held back" in done.stdout
+    assert "duplicates    1 image equal to one of another split, dropped" in done.stdout
+    assert "duplicates    1 image equal to another of the same class" in done.stdout
+    assert "listed in duplicates.csv" in done.stdout
+    assert (project / "data/prepared/birds/duplicates.csv").exists()
+    assert not (project / "data/prepared/birds.leaks.csv").exists()

@@ -1,0 +1,71 @@
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flows.commands.run import run_studies_to_the_end
+from tasks.study import StudyRequest, load_context
+from tasks.sweep.lock import (
+    LOCK_FILE,
+    SweepFolderGone,
+    SweepIsRunning,
+    check_is_free,
+    hold_folder,
+)
+from tests.references.tiny_projects import TWO_ARMS
+
+
+def test_a_second_sweep_is_told_who_holds_the_folder(tmp_path):
+    with hold_folder(tmp_path):
+        for _ in range(2):
+            with (
+                pytest.raises(SweepIsRunning, match=f"process {os.getpid()} on "),
+                hold_folder(tmp_path),
+            ):
+                pass
+
+
+def test_the_folder_is_free_again_afterwards(tmp_path):
+    with hold_folder(tmp_path):
+        pass
+    with hold_folder(tmp_path):
+        pass
+
+
+def test_a_folder_in_use_is_refused_before_a_sweep_begins(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text("seed: 0\n")
+    Path("studies").mkdir()
+    Path("studies/tiny.yaml").write_text(TWO_ARMS)
+    folder = load_context(StudyRequest(study="tiny")).working_folder
+    check_is_free(folder)
+    assert not folder.exists()
+    with hold_folder(folder):
+        holder = (folder / LOCK_FILE).read_text()
+        with pytest.raises(SweepIsRunning, match=rf"process {os.getpid()} on .*Wait for it"):
+            check_is_free(folder)
+        with pytest.raises(SweepIsRunning, match=f"process {os.getpid()} on "):
+            run_studies_to_the_end(
+                ["tiny"], Path("params.yaml"), [], profile=None, every=False, force=False,
+                as_json=False,
+            )  # fmt: skip
+        assert (folder / LOCK_FILE).read_text() == holder
+    check_is_free(folder)
+
+
+def delete_and_read(folder):
+    shutil.rmtree(folder)
+    (folder / "trials.parquet").read_bytes()
+
+
+def test_a_folder_that_was_deleted_meanwhile_is_told_in_the_place_of_what_failed(tmp_path):
+    folder = tmp_path / "sweep"
+    with pytest.raises(OSError, match="disk is full"), hold_folder(folder):
+        raise OSError("disk is full")
+    with (
+        pytest.raises(SweepFolderGone, match=r"sweep was deleted while.*same command") as caught,
+        hold_folder(folder),
+    ):
+        delete_and_read(folder)
+    assert isinstance(caught.value.__cause__, FileNotFoundError)

@@ -1,0 +1,96 @@
+"""What Tune tells is passed on; the hooks are called as Tune calls them, without a cluster."""
+
+import json
+import logging
+from contextlib import contextmanager
+
+import pytest
+
+from dml_core.config import TrialConfig
+from dml_core.trials.spec import TrialSpec, spec_to_plain
+from tasks.machine_faults import DiskFull
+from tasks.sweep.job import HUNG_FILE, TrialOrder
+from tasks.sweep.trainable import EPOCHS, order_to_config
+from tasks.sweep.tune import LedCallback, LedScheduler, LedSearcher
+
+
+class Listener:
+    """Takes note of what a conductor would hear."""
+
+    is_exhausted = False
+
+    def __init__(self):
+        self.heard = []
+        self.error = None
+
+    @contextmanager
+    def kept_errors(self):
+        try:
+            yield
+        except Exception as error:
+            self.error = error
+
+    def report(self, spec, epoch):
+        self.heard.append((spec.trial_id, epoch))
+        return True
+
+    def end(self, spec, *, error=""):
+        self.heard.append((spec.trial_id, error))
+
+    def next(self):
+        raise OSError("no room")
+
+
+class FakeTrial:
+    """Has of Tune's trial what the hooks ask for; a real one needs a running job."""
+
+    def __init__(self, folder, error=None):
+        spec = TrialSpec("a-0", "study", "a", "search", 0, {}, TrialConfig())
+        order = TrialOrder(spec_to_plain(spec), str(folder), str(folder), "")
+        self.config = order_to_config(order)
+        self._error = error
+
+    def get_error(self):
+        return self._error
+
+
+@pytest.fixture
+def listener():
+    return Listener()
+
+
+def test_messages_of_a_worker_become_warnings_of_the_driver(listener, tmp_path, caplog):
+    epochs = [{"epoch": 2}, {"epoch": 3, "messages": ["the checkpoint is damaged."]}]
+    result = {EPOCHS: json.dumps(epochs)}
+    with caplog.at_level(logging.WARNING):
+        LedScheduler(listener).on_trial_result(None, FakeTrial(tmp_path), result)
+    assert caplog.messages == ["trial a-0: the checkpoint is damaged."]
+    assert listener.heard == [("a-0", {"epoch": 2}), ("a-0", {"epoch": 3})]
+
+
+def test_a_worker_that_died_is_told_with_the_reason(listener, tmp_path, caplog):
+    callback = LedCallback(listener, max_restarts=3)
+    died = FakeTrial(tmp_path, RuntimeError("somewhere\nActorDiedError: it was killed"))
+    with caplog.at_level(logging.WARNING):
+        callback.on_trial_recover(0, [], died)
+    assert "trial a-0: its worker died (ActorDiedError: it was killed)" in caplog.messages[0]
+    (tmp_path / HUNG_FILE).write_text("no epoch finished within 9 s.")
+    callback.on_trial_error(0, [], died)
+    ((_, reason),) = listener.heard
+    assert "sweep.max_restarts=3 did not help" in reason
+    assert reason.endswith("no epoch finished within 9 s.")
+
+
+def test_a_full_disk_stops_the_sweep_and_fails_no_trial(listener, tmp_path):
+    error = RuntimeError("ray::train()\ntasks.machine_faults.DiskFull: the disk is full")
+    callback = LedCallback(listener, max_restarts=3)
+    for told in (callback.on_trial_recover, callback.on_trial_error):
+        listener.error = None
+        told(0, [], FakeTrial(tmp_path, error))
+        assert isinstance(listener.error, DiskFull)
+    assert listener.heard == []
+
+
+def test_an_error_of_the_next_trial_is_kept_for_the_sweep(listener):
+    assert LedSearcher(listener, lambda spec: None).suggest("1") is None
+    assert isinstance(listener.error, OSError)

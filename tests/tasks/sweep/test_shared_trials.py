@@ -1,0 +1,48 @@
+from dml_core.config.loading import ProjectConfig
+from dml_core.trials.journal import Ledger
+from dml_core.trials.key import hash_training_code
+from tasks.study import StudyContext, StudyRequest
+from tasks.sweep.node_data import describe_data
+from tasks.sweep.shared_trials import TrialPool, count_shared_trials, list_known_trials
+from tests.references.tiny_studies import tiny_pipeline, tiny_study
+from tests.references.tiny_trials import prepare_tiny
+from tests.tasks.sweep.test_trial_pool import finish
+
+ARMS = """
+question: q
+arms: {a: {model.embedding_dim: 4}, b: {model.embedding_dim: 8}}
+seeds: [0, 1]
+"""
+TUNED = ARMS + "nuisance: {loss.alpha: {choice: [8, 16]}}\ntrials_per_arm: 2\n"
+
+
+def make_context(prepared, folder, name, text):
+    study = tiny_study(prepared, folder, text, name=name)
+    pipeline = tiny_pipeline(sweep__results_root=str(folder / "results"))
+    project = ProjectConfig(study.arm_config("a"), pipeline, {}, {})
+    return StudyContext(StudyRequest(study=name), project, study)
+
+
+def test_a_plan_knows_how_many_trials_another_study_has_trained(tmp_path):
+    prepare_tiny(tmp_path / "prepared")
+    first = make_context(tmp_path / "prepared", tmp_path, "first", ARMS)
+    assert count_shared_trials(first) == 0
+    ledger = Ledger(first.working_folder, code=hash_training_code(), data_version=describe_data)
+    done = first.study.repeat_specs({"b": {}})
+    for spec in done:
+        finish(ledger, spec)
+    second = make_context(tmp_path / "prepared", tmp_path, "second", ARMS)
+    assert count_shared_trials(second) == 2
+    # Its own are done, not shared.
+    assert count_shared_trials(first) == 0
+    assert TrialPool(ledger, first.working_folder.parent).contains(done[0]) is False
+
+
+def test_only_trials_that_depend_on_no_result_are_known(tmp_path):
+    def count(text):
+        return len(list_known_trials(tiny_study(tmp_path, tmp_path, text)))
+
+    assert count(ARMS) == 4
+    assert count(TUNED) == 4
+    assert count(TUNED + "searcher: tpe") == 0
+    assert count(TUNED + "scheduler: {name: asha}") == 0

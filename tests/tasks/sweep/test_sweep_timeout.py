@@ -1,0 +1,51 @@
+"""A sweep whose time is over, on Ray clusters of its own."""
+
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from dml_core.trials.journal import read_epochs
+from tasks.guardian import guarded_folder
+from tasks.sweep import tune as ray_hooks
+from tasks.sweep.run import run_sweep
+from tasks.sweep.tune import SweepTimedOut
+from tests.references.tiny_studies import tiny_pipeline, tiny_study
+from tests.references.tiny_trials import prepare_tiny
+
+pytestmark = pytest.mark.integration
+STUDY = """
+question: Does a wider embedding help?
+arms: {small: {model.embedding_dim: 4}, large: {model.embedding_dim: 8}}
+seeds: [0]
+"""
+
+
+def test_a_sweep_stops_when_its_time_is_over_and_goes_on_later(tmp_path, monkeypatch):
+    prepare_tiny(tmp_path / "prepared")
+    study = tiny_study(tmp_path / "prepared", tmp_path, STUDY, training__epochs=40)
+    folder = tmp_path / "results/.sweeps/tiny"
+    guarded_folder()  # begins the guard, which lasts for as long as this process
+    before = set(psutil.Process().children(recursive=True))
+    # The clock stands still until the second epoch of a trial, and then an hour is over.
+    now = [0.0]
+    monkeypatch.setattr(ray_hooks, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def pass_an_hour(_, epoch):
+        now[0] = 3600.0 if epoch["epoch"] >= 2 else now[0]
+
+    limited = tiny_pipeline(sweep__timeout_seconds=60)
+    with pytest.raises(
+        SweepTimedOut, match=r"^sweep\.timeout_seconds=60 is over, .* The same command resumes"
+    ):
+        run_sweep(study, limited, folder=folder, on_epoch=pass_an_hour)
+    left = set(psutil.Process().children(recursive=True)) - before
+    assert psutil.wait_procs(left, timeout=60)[1] == []
+    assert not (tmp_path / "results/tiny").exists()
+    kept = {path.name: read_epochs(path) for path in (folder / "trials").iterdir()}
+    assert max(map(len, kept.values())) >= 2
+    result = run_sweep(study, tiny_pipeline(), folder=folder)
+    assert {record.status for record in result.repeat_records} == {"finished"}
+    assert any(record.resumed for record in result.repeat_records)
+    for name, epochs in kept.items():
+        assert read_epochs(folder / "trials" / name)[: len(epochs)] == epochs

@@ -1,0 +1,119 @@
+"""The evaluation of a study's winners, from their folders to the files of its stage."""
+
+import csv
+import json
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+
+from dml_core.config.loading import load_params, unflatten
+from dml_core.data.prepared import open_development, open_test
+from dml_core.measures.of_checkpoint import embed_with_checkpoint
+from dml_core.measures.scores import read_scores
+from dml_core.training.checkpoint import load_checkpoint
+from dml_core.training.in_folder import train_in_folder
+from tasks.evaluate import best_winner, evaluate_study
+from tasks.study import StudyRequest, load_context
+from tests.references.tiny_trials import TINY, prepare_tiny
+
+ROOT = Path(__file__).parents[2]
+STUDY = """
+question: Which of two losses?
+arms:
+  anchor: {loss.name: proxy_anchor}
+  untrained: {loss.name: proxy_nca, optimizer.learning_rate: 1e-9}
+fixed: {training.epochs: 2}
+seeds: [0, 1]
+measures: [gradients, step_cost]
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A project whose one study was swept."""
+    folder = tmp_path_factory.mktemp("project")
+    prepare_tiny(folder / "data" / "prepared")
+    params = {**load_params(ROOT / "params.yaml"), **TINY}
+    (folder / "params.yaml").write_text(json.dumps(unflatten(params)))
+    (folder / "studies").mkdir()
+    (folder / "studies" / "tiny.yaml").write_text(STUDY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        context = load_context(StudyRequest(study="tiny"))
+        specs = context.study.repeat_specs({"anchor": {}, "untrained": {}})
+        for spec in specs:
+            target = context.sweep_folder / "winners" / spec.trial_id
+            train_in_folder(spec.config, open_development(spec.config.data), target)
+            newest = max((target / "checkpoints").iterdir())
+            newest.rename(target / "checkpoint.pt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def evaluated(project):
+    """Its folder after the evaluation, relative to the project."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(project)
+        written = evaluate_study.fn(StudyRequest(study="tiny"))
+    return project / written.parent
+
+
+def test_every_winner_is_scored(evaluated):
+    scores = read_scores(evaluated).scores
+    assert {arm: set(by_seed) for arm, by_seed in scores.items()} == {
+        "anchor": {0, 1},
+        "untrained": {0, 1},
+    }
+
+
+def test_the_best_arm_is_that_of_the_better_validation(project, evaluated, monkeypatch):
+    monkeypatch.chdir(project)
+    context = load_context(StudyRequest(study="tiny"))
+    winners = context.sweep_folder / "winners"
+    assert best_winner(context, read_scores(evaluated)) == winners / "anchor-seed0"
+
+
+def test_embeddings_and_index_are_of_the_best_model(project, evaluated, monkeypatch):
+    monkeypatch.chdir(project)
+    winner = project / "results" / "tiny" / "sweep" / "winners" / "anchor-seed0"
+    checkpoint = load_checkpoint(winner / "checkpoint.pt")
+    images, _ = open_test(checkpoint.config.data)
+    embeddings = np.load(evaluated / "embeddings.npy")
+    np.testing.assert_array_equal(embeddings, embed_with_checkpoint(checkpoint, images))
+    index = faiss.read_index(str(evaluated / "index.faiss"))
+    _, found = index.search(embeddings, 1)
+    # An image's nearest is itself, but for another with the same embedding.
+    np.testing.assert_allclose(embeddings[found[:, 0]], embeddings, atol=1e-3)
+
+
+def test_the_map_shows_images_of_test_classes(project, evaluated, monkeypatch):
+    monkeypatch.chdir(project)
+    images, _ = open_test(load_context(StudyRequest(study="tiny")).project.trial.data)
+    with open(evaluated / "embedding_map.csv", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["class"] for row in rows} == set(images.class_names)
+    assert len(rows) == len(images)
+
+
+def test_what_the_study_asks_for_is_measured(evaluated):
+    measures = json.loads((evaluated / "measures.json").read_text())
+    assert set(measures["scalars"]) == {"cost.step_seconds", "cost.memory_mib"}
+    assert set(measures["curves"]["gradient.positive"]) == {"anchor", "untrained"}
+    assert set(measures["curves"]["gradient.negative"]["anchor"]) == {"0", "1"}
+
+
+def test_a_second_evaluation_gives_the_same_numbers(project, evaluated, monkeypatch):
+    monkeypatch.chdir(project)
+    names = ("scores.json", "embedding_map.csv", "embeddings.npy", "retrieval.png")
+    before = {name: (evaluated / name).read_bytes() for name in names}
+    evaluate_study.fn(StudyRequest(study="tiny"))
+    assert {name: (evaluated / name).read_bytes() for name in names} == before
+
+
+def test_a_study_without_winners_says_what_to_do(project, monkeypatch):
+    monkeypatch.chdir(project)
+    (project / "studies" / "other.yaml").write_text(STUDY)
+    with pytest.raises(FileNotFoundError, match="Run: dml run other"):
+        evaluate_study.fn(StudyRequest(study="other"))

@@ -1,0 +1,130 @@
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from tasks.versioning.repo import (
+    DvcError,
+    commit_stage,
+    has_repo,
+    held_stage,
+    list_changes,
+    read_origins,
+    reproduce,
+    stale_stages,
+)
+from tests.references.dvc_projects import make_git, make_project, run_stage
+
+HOLD = """
+import sys, time
+from dvc.repo import Repo
+with Repo(sys.argv[1]).lock:
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    return make_project(tmp_path_factory.mktemp("project"), studies=("a",))
+
+
+@pytest.fixture
+def held(project):
+    """Another process that holds the project's lock."""
+    command = [sys.executable, "-c", HOLD, str(project)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_folder_without_dvc_is_named_with_the_command_that_helps(tmp_path):
+    assert not has_repo(tmp_path)
+    for call in (lambda: stale_stages(tmp_path), lambda: reproduce(tmp_path)):
+        with pytest.raises(DvcError, match=r"dvc init") as caught:
+            call()
+        assert str(tmp_path) in str(caught.value)
+
+
+def test_a_repository_further_up_is_not_taken(project):
+    with pytest.raises(DvcError, match="Found none"):
+        stale_stages(project / "studies")
+
+
+def test_an_unknown_study_says_where_to_list_it(project):
+    with pytest.raises(DvcError, match=r"no stage 'sweep@c'.*It names: a\..*dml run c"):
+        stale_stages(project, ["sweep@c"])
+
+
+def test_an_unknown_stage_suggests_a_near_one(project):
+    with pytest.raises(DvcError, match=r"no stage 'prepar'.*Did you mean 'prepare'\?"):
+        commit_stage(project, "prepar")
+
+
+def test_a_stage_without_its_outputs_cannot_be_committed(project):
+    with pytest.raises(DvcError, match=r"wrote data/prepared/glyphs, and it is gone"):
+        commit_stage(project, "prepare")
+
+
+def test_a_broken_file_is_named(tmp_path):
+    folder = make_project(tmp_path)
+    (folder / "dvc.yaml").write_text("stages: [")
+    with pytest.raises(DvcError, match=r"dvc\.yaml"):
+        stale_stages(folder)
+
+
+def test_a_locked_project_names_the_process_that_holds_it(project, held):
+    started = time.perf_counter()
+    with pytest.raises(DvcError, match=rf"locked by .*\(pid {held.pid}\).*Wait until"):
+        stale_stages(project)
+    assert time.perf_counter() - started < 15
+
+
+def test_nothing_is_printed_and_the_current_folder_does_not_matter(
+    project, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    run_stage(project, "prepare")
+    commit_stage(project, "prepare")
+    commit_stage(project, "prepare")
+    assert stale_stages(project, ["prepare"]) == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_project_without_git_works(tmp_path):
+    folder = make_project(tmp_path, studies=("a",))
+    shutil.rmtree(folder / ".git")
+    run_stage(folder, "prepare")
+    assert "prepare" in stale_stages(folder)
+    origin = read_origins(folder, ["prepare"])["prepare"]
+    assert commit_stage(folder, "prepare", origin) == []
+    assert stale_stages(folder, ["prepare"]) == []
+    with held_stage(folder, "sweep@a"):
+        assert list_changes(folder, "prepare", origin) == []
+
+
+def test_reproduce_finds_dml_beside_the_interpreter(tmp_path, monkeypatch, capfd):
+    make_plain_project(tmp_path, command="dml --help > help.txt")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    reproduce(tmp_path, ["help"])
+    assert "prepare" in (tmp_path / "help.txt").read_text()
+    assert "Running stage 'help'" in capfd.readouterr().out
+
+
+def test_reproduce_raises_when_a_stage_fails(tmp_path, capfd):
+    make_plain_project(tmp_path, command="exit 3")
+    with pytest.raises(DvcError, match=r"`dvc repro help` in .* ended with code"):
+        reproduce(tmp_path, ["help"])
+    assert "exit 3" in capfd.readouterr().err
+
+
+def make_plain_project(folder, *, command):
+    stage = {"cmd": command, "outs": ["help.txt"]}
+    (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"help": stage}}))
+    (folder / ".dvc").mkdir()
+    make_git(folder)
