@@ -1,4 +1,4 @@
-"""All stages of one or several studies, in order."""
+"""The flows: prepare, sweep, evaluate, report, and all four in a row for each study."""
 
 import importlib
 import time
@@ -10,29 +10,98 @@ from typing import Any, cast
 from prefect import flow, get_run_logger
 from prefect.runtime import deployment
 
+from dml_core.config.data import DataBase, DownloadedData
+from dml_core.data.records import DatasetError
 from flows.environment import outlive_server
-from flows.evaluate import evaluate
-from flows.prepare import prepare
-from flows.report import report
 from flows.servers.living_runs import note_run
-from flows.sweep import sweep
-from tasks.artifacts import show_run
+from tasks.artifacts import show_answer, show_datasets, show_run, show_scores, show_sweep
+from tasks.evaluate import evaluate_study
 from tasks.notify import tell_failure
+from tasks.prepare import prepare_data
+from tasks.record import record_evaluation, record_report
 from tasks.redaction import redact_logs
-from tasks.report import Answer, read_answer
+from tasks.report import Answer, read_answer, write_report
 from tasks.report_page.facts import describe_commit
 from tasks.run_log import RunLog, logged_run
 from tasks.sources import is_pinned, pin_sources
-from tasks.study import StudyRequest, load_context
+from tasks.study import (
+    STUDIES_FOLDER,
+    StudyContext,
+    StudyRequest,
+    is_prepared,
+    load_context,
+    load_project,
+    timed_stage,
+)
 from tasks.sweep.cluster import kept_cluster
 from tasks.sweep.lock import check_is_free
-from tasks.versioning.stages import PinnedRun, begin_stage, hold_stage, pin_run, track_study
+from tasks.sweep.task import sweep_study
+from tasks.versioning.activations import track_activations
+from tasks.versioning.stages import (
+    PinnedRun,
+    begin_stage,
+    hold_stage,
+    is_versioned,
+    pin_run,
+    track_study,
+)
 from tasks.versioning.tasks import commit_stage, is_stale
 from tasks.watch import check_for_drops, watch_result
 
 
-# No time-out here or on a stage: a study takes minutes or days. sweep.timeout_seconds limits the
-# sweep, which stops so that it can go on later.
+@flow(name="prepare")
+def prepare(request: StudyRequest) -> list[dict[str, Any]]:
+    """Packs, splits and hashes the project's dataset, or the datasets of a changed study."""
+    prepared = [_prepare_named(request, data) for data in _choose_datasets(request)]
+    show_datasets(request, prepared)
+    return prepared
+
+
+@flow(name="sweep")
+def sweep(request: StudyRequest, show: str = "auto") -> Path:
+    """Tunes every arm with the same budget and repeats the winners over seeds; resumes."""
+    context = load_context(request)
+    for data in context.datasets:
+        if not is_prepared(data) or _may_have_changed(context, data):
+            _prepare_named(request, data)
+    with timed_stage(context, "sweep"):
+        folder = sweep_study(request, show)
+    track_activations(request)
+    show_sweep(request, folder)
+    return folder
+
+
+@flow(name="evaluate")
+def evaluate(request: StudyRequest) -> Path:
+    """Evaluates the winners of a study on the test classes."""
+    with timed_stage(load_context(request), "evaluate"):
+        scores = evaluate_study(request)
+    track_activations(request)
+    show_scores(request, scores)
+    return scores
+
+
+@flow(name="report")
+def report(request: StudyRequest) -> Answer:
+    """Writes the report of a study and returns its answer."""
+    compare_url = record_evaluation(request)
+    answer = write_report(request, compare_url)
+    record_report(request)
+    show_answer(request, answer)
+    return answer
+
+
+STAGES: dict[str, Callable[[StudyRequest], Any]] = {
+    "prepare": prepare,
+    "sweep": sweep,
+    "evaluate": evaluate,
+    "report": report,
+}
+"""The flow of each stage, in order."""
+
+
+# No timeout here or on a stage: a study takes minutes or days. sweep.timeout_seconds limits the
+# sweep, which then stops so that the next run resumes it.
 @flow(name="ablation", on_failure=[tell_failure], on_crashed=[tell_failure])
 def ablation(
     studies: list[str],
@@ -43,12 +112,12 @@ def ablation(
     force: bool = False,
     promote: bool = False,
 ) -> list[Answer]:
-    """Answers each study: prepare, sweep, evaluate, report; what is up to date is left alone.
+    """Answers each study: prepare, sweep, evaluate, report; skips stages that are up to date.
 
-    A scheduled run fails where a result is significantly worse than the accepted one.
+    A scheduled run fails if a result is significantly worse than the accepted one.
     """
     if deployment.id is not None and not is_pinned():
-        # Prefect loaded this file from the project's folder, which may change while the run works.
+        # Prefect loaded this file from the project's folder, which may change during the run.
         pin_sources()
         pinned = importlib.import_module("flows.ablation").ablation
         return cast(
@@ -57,7 +126,7 @@ def ablation(
         )
     redact_logs()
     if deployment.id is not None:
-        # A run of the worker; commands have done so before.
+        # A run of the worker; `dml run` has done this before it starts the flow.
         note_run(Path(), f"scheduled run of {', '.join(studies)}")
         outlive_server()
     requests = [
@@ -65,7 +134,7 @@ def ablation(
         for name in studies
     ]
     for request in requests:
-        # Every problem of every study is found before any of them starts.
+        # Finds every problem of every study before any of them starts.
         check_is_free(load_context(request).working_folder)
     for request in requests:
         track_study(request)
@@ -96,36 +165,54 @@ def _run_logged(run: PinnedRun, *, show: str, force: bool) -> list[str]:
 
 
 def _run_stale_stages(run: PinnedRun, log: RunLog, *, show: str, force: bool) -> list[str]:
-    """Runs the stages of a study that are stale, in order, and returns their names."""
-    request = run.request
-    stages: dict[str, Callable[[], Any]] = {
-        "prepare": lambda: prepare(request),
-        "sweep": lambda: sweep(request, show),
-        "evaluate": lambda: evaluate(request),
-        "report": lambda: report(request),
-    }
-    return [
-        stage
-        for stage, work in stages.items()
-        if _run_if_stale(stage, work, run, log, is_forced=force)
-    ]
+    """Runs the stale stages of a study, in order, and returns their names."""
+    return [stage for stage in STAGES if _run_if_stale(stage, run, log, show=show, is_forced=force)]
 
 
-def _run_if_stale(
-    stage: str, work: Callable[[], Any], run: PinnedRun, log: RunLog, *, is_forced: bool
-) -> bool:
+def _run_if_stale(stage: str, run: PinnedRun, log: RunLog, *, show: str, is_forced: bool) -> bool:
     if not (is_forced or is_stale(stage, run)):
         return False
     on_wait = get_run_logger().warning
     with hold_stage(stage, run.request, on_wait=on_wait) as had_to_wait:
-        # Another run may have done it meanwhile.
+        # Another run may have finished the stage in the meantime.
         if had_to_wait and not is_forced and not is_stale(stage, run):
             return False
         started = time.perf_counter()
         log.write("stage started", stage=stage)
         origin = begin_stage(stage, run, on_wait=on_wait)
-        work()
+        if stage == "sweep":
+            sweep(run.request, show)
+        else:
+            STAGES[stage](run.request)
         changed = commit_stage(stage, run, origin)
         seconds = time.perf_counter() - started
         log.write("stage ended", stage=stage, seconds=seconds, changed_meanwhile=changed or None)
     return True
+
+
+def _prepare_named(request: StudyRequest, config: DataBase) -> dict[str, Any]:
+    """Packs one dataset; an error names the file and the key that set its raw images."""
+    try:
+        return prepare_data(config)
+    except DatasetError as error:
+        if not isinstance(config, DownloadedData):
+            raise
+        where = f"data.raw in {request.params}"
+        # `dvc repro prepare` works without a study too.
+        if request.study_text is not None or (STUDIES_FOLDER / f"{request.study}.yaml").exists():
+            where = load_context(request).name_raw(config.raw)
+        raise DatasetError(f"{where} is {config.raw!r}: {error}") from error
+
+
+def _choose_datasets(request: StudyRequest) -> list[Any]:
+    if is_versioned(request):
+        # The prepare stage of dvc.yaml packs the project's dataset; the sweep packs a study's own.
+        return [load_project(request).trial.data]
+    return list(load_context(request).datasets)
+
+
+def _may_have_changed(context: StudyContext, data: DataBase) -> bool:
+    """Returns whether the raw images of a dataset are here and no earlier stage checked them."""
+    is_own = data in context.own_datasets and isinstance(data, DownloadedData)
+    # Prepared data may have come from a remote, without their images.
+    return is_own and is_versioned(context.request) and Path(data.raw).expanduser().exists()

@@ -1,9 +1,7 @@
 """dml stage: one stage as its DVC command runs it."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from flows.environment import use_quiet_prefect
 from tasks.study import StudyRequest
@@ -35,26 +33,9 @@ def run_stage(stage: str, study: str | None, params: Path, assignments: list[str
         track_study(request)
     run = pin_run(request, [stage] if known else [])
     wait_for_server = use_quiet_prefect()
-    flow = _import_flow(stage)
+    from flows.ablation import STAGES as FLOWS
+
     wait_for_server()
     origin = begin_stage(stage, run, on_wait=LOGGER.warning) if known else None
-    flow(run.request)
+    FLOWS[stage](run.request)
     check_origin(stage, run.request, origin)
-
-
-def _import_flow(stage: str) -> Callable[[StudyRequest], Any]:
-    if stage == "prepare":
-        from flows.prepare import prepare
-
-        return prepare
-    if stage == "sweep":
-        from flows.sweep import sweep
-
-        return sweep
-    if stage == "evaluate":
-        from flows.evaluate import evaluate
-
-        return evaluate
-    from flows.report import report
-
-    return report
