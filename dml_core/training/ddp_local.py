@@ -1,4 +1,4 @@
-"""Starts the ranks of one trial on this machine, and lets ranks find each other."""
+"""Brings the ranks of one trial together, and starts them on this machine."""
 
 import multiprocessing
 import os
@@ -17,16 +17,17 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from dml_core.config import TrialConfig
 from dml_core.data.prepared import open_development
-from dml_core.training.ddp import Team, TeamBroken, _ignore
+from dml_core.training.ddp import WorkerGroup, WorkerLost, assume_alive
 from dml_core.training.determinism import choose_device
 
 LOOPBACK = "127.0.0.1"
-# Within a step members are at most an augmentation apart; longer waits are asked in the store.
-_LONGEST_STEP = timedelta(minutes=30)
+# Within a step ranks are at most an augmentation apart; longer waits poll the store.
+_COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+_SECONDS_TO_EXIT = 10.0
 
 
-def open_store(host: str = LOOPBACK) -> TCPStore:
-    """Returns a store that listens at a free port of one address of this machine, and no other."""
+def start_store(host: str = LOOPBACK) -> TCPStore:
+    """Returns a store that listens on a free port of one address of this machine, and no other."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.bind((host, 0))
     listener.listen()
@@ -38,36 +39,38 @@ def open_store(host: str = LOOPBACK) -> TCPStore:
         is_master=True,
         wait_for_workers=False,
         master_listen_fd=listener.detach(),
-        timeout=_LONGEST_STEP,
+        timeout=_COLLECTIVE_TIMEOUT,
     )
 
 
-def visit_store(host: str, port: int) -> TCPStore:
-    """Returns the store that the leader has opened."""
-    return TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=_LONGEST_STEP)
+def connect_to_store(host: str, port: int) -> TCPStore:
+    """Returns a client of the store that rank 0 has started."""
+    return TCPStore(
+        host, port, is_master=False, wait_for_workers=False, timeout=_COLLECTIVE_TIMEOUT
+    )
 
 
-def join_team(
+def init_worker_group(
     store: Store,
     *,
     rank: int,
-    size: int,
+    world_size: int,
     address: str,
     device: torch.device,
-    check_others: Callable[[], None] = _ignore,
-) -> Team:
-    """Returns this process's place in a team, once all members are there.
+    check_alive: Callable[[], None] = assume_alive,
+) -> WorkerGroup:
+    """Initialises torch's process group once all ranks are there, and returns this rank's view.
 
     Args:
-        store: the leader's.
-        rank: which member this is; 0 leads.
-        size: how many there are.
-        address: of this machine, at which the other members reach it.
-        device: where the trial trains; members talk through NCCL on GPUs and gloo elsewhere.
-        check_others: raises TeamBroken where another member is known to be gone.
+        store: the store of rank 0.
+        rank: this process, from 0.
+        world_size: number of ranks.
+        address: address of this machine at which the other ranks reach it.
+        device: where the trial trains; the backend is NCCL on GPUs and gloo elsewhere.
+        check_alive: raises WorkerLost if another rank is known to be gone.
     """
-    team = Team(store, rank=rank, size=size, check_others=check_others)
-    team.meet("joined")
+    group = WorkerGroup(store, rank=rank, world_size=world_size, check_alive=check_alive)
+    group.barrier("joined")
     interface = find_interface(address)
     os.environ.update(GLOO_SOCKET_IFNAME=interface, NCCL_SOCKET_IFNAME=interface)
     if device.type == "cuda":
@@ -76,17 +79,17 @@ def join_team(
         "nccl" if device.type == "cuda" else "gloo",
         store=PrefixStore("group", store),
         rank=rank,
-        world_size=size,
-        timeout=_LONGEST_STEP,
+        world_size=world_size,
+        timeout=_COLLECTIVE_TIMEOUT,
     )
-    return team
+    return group
 
 
 def find_interface(address: str) -> str:
-    """Returns the name of the network interface with an address of this machine.
+    """Returns the name of the network interface that has an address.
 
     Raises:
-        ValueError: when none has it.
+        ValueError: when no interface of this machine has it.
     """
     for name, addresses in psutil.net_if_addrs().items():
         if any(known.address == address for known in addresses):
@@ -97,19 +100,16 @@ def find_interface(address: str) -> str:
     )
 
 
-_SECONDS_TO_LEAVE = 10.0
-
-
 @contextmanager
-def gather_local_team(config: TrialConfig, folder: Path) -> Iterator[Team | None]:
-    """Yields the leader's place in a team of trial.workers processes; None where that is 1.
+def local_worker_group(config: TrialConfig, folder: Path) -> Iterator[WorkerGroup | None]:
+    """Starts the other ranks of a trial and yields rank 0's view; None for trial.workers=1.
 
     Args:
-        config: the trial's.
+        config: the trial's configuration.
         folder: where the trial trains.
 
     Raises:
-        TeamBroken: when a worker died; the training can go on from its checkpoint.
+        WorkerLost: when a rank died; the training can resume from its checkpoint.
     """
     if config.trial.workers == 1:
         yield None
@@ -118,80 +118,75 @@ def gather_local_team(config: TrialConfig, folder: Path) -> Iterator[Team | None
     device = choose_device(config.training.device)
     if device.type != "cpu":
         raise ValueError(
-            f"trial.workers={config.trial.workers} outside of a study trains on CPUs, since "
-            f"nobody gives each worker a GPU of its own. Got training.device={device}. Run a "
-            "study, set training.device to cpu, or set trial.workers to 1."
+            f"trial.workers={config.trial.workers} outside of a study trains on CPUs, since no "
+            f"scheduler assigns a GPU to each worker. Got training.device={device}. Run a study, "
+            "set training.device to cpu, or set trial.workers to 1."
         )
-    store, size = open_store(), config.trial.workers
-    spawn = multiprocessing.get_context("spawn")
-    members = [
-        spawn.Process(
-            target=_follow,
-            args=(config.model_dump_json(), str(folder), rank, store.port),
-            name=f"worker {rank} of {size}",
-            daemon=True,
-        )
-        for rank in range(1, size)
-    ]
-    for member in members:
-        member.start()
+    store = start_store()
+    ranks = _start_ranks(config, folder, store.port)
     try:
-        team = join_team(
+        group = init_worker_group(
             store,
             rank=0,
-            size=size,
+            world_size=config.trial.workers,
             address=LOOPBACK,
             device=device,
-            check_others=lambda: _check(members),
+            check_alive=lambda: _check_alive(ranks),
         )
         try:
-            yield team
+            yield group
         finally:
-            team.close()
-        _let_go(members)
+            group.close()
+        for process in ranks:
+            process.join(_SECONDS_TO_EXIT)
     finally:
-        _end(members)
+        for process in ranks:
+            process.kill()
+            process.join()
 
 
-def _follow(config_text: str, folder: str, rank: int, port: int) -> None:
-    """Works as a member until the leader lets it go, or is gone."""
-    from dml_core.training.in_folder import follow_in_folder
+def _start_ranks(config: TrialConfig, folder: Path, port: int) -> list[SpawnProcess]:
+    spawn = multiprocessing.get_context("spawn")
+    ranks = [
+        spawn.Process(
+            target=_run_rank,
+            args=(config.model_dump_json(), str(folder), rank, port),
+            name=f"worker {rank} of {config.trial.workers}",
+            daemon=True,
+        )
+        for rank in range(1, config.trial.workers)
+    ]
+    for process in ranks:
+        process.start()
+    return ranks
 
-    # Ctrl-C reaches all processes of a terminal, and the leader decides.
+
+def _run_rank(config_text: str, folder: str, rank: int, port: int) -> None:
+    """Trains as one rank above 0 until the training ends, or rank 0 is gone."""
+    from dml_core.training.in_folder import train_other_rank
+
+    # Ctrl-C reaches all processes of a terminal; rank 0 decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     config = TrialConfig.model_validate_json(config_text)
     try:
-        team = join_team(
-            visit_store(LOOPBACK, port),
+        group = init_worker_group(
+            connect_to_store(LOOPBACK, port),
             rank=rank,
-            size=config.trial.workers,
+            world_size=config.trial.workers,
             address=LOOPBACK,
             device=choose_device(config.training.device),
         )
-        follow_in_folder(config, open_development(config.data), Path(folder), team=team)
-        team.close()
-    except TeamBroken:
-        # The leader says so itself, if it still can.
+        train_other_rank(config, open_development(config.data), Path(folder), group=group)
+        group.close()
+    except WorkerLost:
+        # Rank 0 reports the loss itself, if it still can.
         raise SystemExit(1) from None
 
 
-def _check(members: list[SpawnProcess]) -> None:
-    for member in members:
-        if member.exitcode is not None:
-            raise TeamBroken(
-                f"{member.name} ended with exit code {member.exitcode}. The same command goes on "
+def _check_alive(ranks: list[SpawnProcess]) -> None:
+    for process in ranks:
+        if process.exitcode is not None:
+            raise WorkerLost(
+                f"{process.name} ended with exit code {process.exitcode}. The same command resumes "
                 "from the last checkpoint."
             )
-
-
-def _let_go(members: list[SpawnProcess]) -> None:
-    """Waits for members that have nothing left to do."""
-    for member in members:
-        member.join(_SECONDS_TO_LEAVE)
-
-
-def _end(members: list[SpawnProcess]) -> None:
-    """Ends what is left of the team."""
-    for member in members:
-        member.kill()
-        member.join()

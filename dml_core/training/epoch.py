@@ -13,7 +13,7 @@ from dml_core.data.inputs import ALL
 from dml_core.data.parallel import prefetch
 from dml_core.samplers import Batch
 from dml_core.seeding import numpy_stream, torch_stream
-from dml_core.training.ddp import embed_batch, seed_part, seed_whole, share_gradients
+from dml_core.training.ddp import embed_batch, seed_all_ranks, seed_rank, sync_gradients
 from dml_core.training.determinism import seeded_torch
 from dml_core.training.optimizers import compute_learning_rate_factor, set_learning_rates
 from dml_core.training.sampled_rows import stand_in_for
@@ -70,15 +70,15 @@ def train_epoch(state: TrialState) -> EpochNumbers:
 def training_batches(state: TrialState) -> Iterator[tuple[Batch, Tensor]]:
     """Yields the batches of the state's epoch with their inputs, made ahead by the workers.
 
-    Where a team shares a batch, the inputs are those of this member's part.
+    In distributed training the inputs are those of this rank's shard.
     """
     seed, epoch = state.config.seed, state.epoch
 
     def make(numbered: tuple[int, Batch]) -> tuple[Batch, Tensor]:
         step, batch = numbered
         stream = numpy_stream(seed, "augmentation", epoch=epoch, step=step)
-        part = state.team.part_of(len(batch.indices)) if state.team else ALL
-        inputs = state.train_inputs.augmented(batch.indices, stream, part)
+        shard = state.group.shard(len(batch.indices)) if state.group else ALL
+        inputs = state.train_inputs.augmented(batch.indices, stream, shard)
         return batch, inputs.pin_memory() if state.device.type == "cuda" else inputs
 
     batches = enumerate(state.sampler.epoch_batches(epoch))
@@ -113,25 +113,25 @@ def compute_gradients(state: TrialState, *, step: int, batch: Batch, inputs: Ten
     state.optimizer.zero_grad(set_to_none=True)
     loss.backward()
     value: Tensor = loss.detach()
-    if state.team is not None:
+    if state.group is not None:
         network = [p for part in state.model.parameter_groups().values() for p in part]
-        share_gradients(state.team, network=network, loss=state.loss.parameters())
-        state.team.copy_from_leader(value)
+        sync_gradients(state.group, network=network, loss=state.loss.parameters())
+        state.group.broadcast(value)
     return value
 
 
 def _embed(state: TrialState, *, step: int, batch: Batch, inputs: Tensor) -> Tensor:
     """Returns the embeddings of the whole batch."""
-    config, device, team = state.config, state.device, state.team
+    config, device, group = state.config, state.device, state.group
     uses_bfloat16 = config.training.precision == "bfloat16"
     autocast = torch.autocast(device.type, dtype=torch.bfloat16) if uses_bfloat16 else nullcontext()
     moved = inputs.to(device, non_blocking=True)
     with autocast:
-        if team is None:
+        if group is None:
             return state.network(moved)
-        seed_part(team, config.seed, epoch=state.epoch, step=step)
-        embeddings = embed_batch(state.network, moved, team=team, count=len(batch.indices))
-    seed_whole(config.seed, epoch=state.epoch, step=step)
+        seed_rank(group, config.seed, epoch=state.epoch, step=step)
+        embeddings = embed_batch(state.network, moved, group=group, batch_size=len(batch.indices))
+    seed_all_ranks(config.seed, epoch=state.epoch, step=step)
     return embeddings
 
 

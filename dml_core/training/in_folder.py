@@ -16,7 +16,7 @@ from dml_core.training.checkpoint import (
     load_checkpoint,
     load_newest_checkpoint,
 )
-from dml_core.training.ddp import Team
+from dml_core.training.ddp import WorkerGroup
 from dml_core.training.report import EpochCallback, EpochReport, TrialResult, keep_in_folder
 from dml_core.training.trial import run_trial
 from dml_core.trials.journal import read_epochs
@@ -29,7 +29,7 @@ def train_in_folder(
     *,
     on_epoch_end: EpochCallback | None = None,
     on_message: Callable[[str], None] = print,
-    team: Team | None = None,
+    group: WorkerGroup | None = None,
 ) -> TrialResult:
     """Trains one model, or goes on with the training that a folder holds.
 
@@ -52,28 +52,28 @@ def train_in_folder(
         save(report, state)
         return on_epoch_end(report, state) if on_epoch_end else None
 
-    if team is not None:
-        team.tell("start", checkpoint.epoch if checkpoint else 0)
-    result = run_trial(config, data, on_epoch_end=record, resume_from=checkpoint, team=team)
+    if group is not None:
+        group.set_number("start", checkpoint.epoch if checkpoint else 0)
+    result = run_trial(config, data, on_epoch_end=record, resume_from=checkpoint, group=group)
     _write_json(folder / "result.json", _summarize(result, folder))
     return result
 
 
-def follow_in_folder(
-    config: TrialConfig, data: DevelopmentData, folder: Path, *, team: Team
+def train_other_rank(
+    config: TrialConfig, data: DevelopmentData, folder: Path, *, group: WorkerGroup
 ) -> None:
-    """Trains as a member of a team whose leader is in `train_in_folder`; writes nothing.
+    """Trains as a rank above 0, while rank 0 is in `train_in_folder`; writes nothing.
 
     Args:
-        config: the leader's.
-        data: the leader's, or the same on another machine.
-        folder: the leader's, where a training that goes on has its checkpoint.
-        team: this process's place in the team.
+        config: that of rank 0.
+        data: that of rank 0, or a copy on another machine.
+        folder: that of rank 0, with the checkpoint of a training that resumes.
+        group: this rank's view of the group.
     """
-    epoch = team.ask("start")
+    epoch = group.wait_for_number("start")
     path = checkpoint_path(folder / "checkpoints", epoch)
     checkpoint = load_checkpoint(path) if epoch else None
-    run_trial(config, data, on_epoch_end=_say_nothing, resume_from=checkpoint, team=team)
+    run_trial(config, data, on_epoch_end=_say_nothing, resume_from=checkpoint, group=group)
 
 
 def _say_nothing(report: EpochReport, checkpoint: Checkpoint) -> None:

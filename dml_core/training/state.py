@@ -22,7 +22,7 @@ from dml_core.models.embedding_model import EmbeddingModel, place_model
 from dml_core.samplers import BatchSampler, build_sampler
 from dml_core.training.activations import ActivationInputs, make_inputs
 from dml_core.training.checkpoint import Checkpoint, weights_must_fit
-from dml_core.training.ddp import Team
+from dml_core.training.ddp import WorkerGroup
 from dml_core.training.determinism import choose_device, seeded_torch
 from dml_core.training.optimizers import build_optimizer
 from dml_core.trials.key import FREE_KEYS, say_maker
@@ -46,8 +46,8 @@ class TrialState:
     in_channels: int
     data_hash: str
     split_hash: str
-    team: Team | None = None
-    """The workers that share each batch; None where this process trains alone."""
+    group: WorkerGroup | None = None
+    """The ranks that share each batch; None where this process trains alone."""
     epoch: int = 0
     best_epoch: int = 0
     best_score: float = float("-inf")
@@ -72,7 +72,7 @@ class TrialState:
 
 
 def build_state(
-    config: TrialConfig, data: DevelopmentData, *, team: Team | None = None
+    config: TrialConfig, data: DevelopmentData, *, group: WorkerGroup | None = None
 ) -> TrialState:
     """Returns a trial before its first step."""
     device = choose_device(config.training.device)
@@ -99,7 +99,7 @@ def build_state(
         in_channels=data.info.channels,
         data_hash=data.info.content_hash,
         split_hash=data.info.split_hash,
-        team=team,
+        group=group,
     )
 
 
@@ -193,8 +193,8 @@ def _check_same_trial(state: TrialState, checkpoint: Checkpoint) -> None:
     if (state.data_hash, state.split_hash) != (checkpoint.data_hash, checkpoint.split_hash):
         differing.append("the prepared data or their split have another hash")
     maker = say_maker(state.device) if checkpoint.made_with else {}
-    if state.team is not None and not state.team.leads:
-        # The members of a team may be on other machines than the one that wrote it.
+    if state.group is not None and not state.group.is_rank_zero:
+        # The other ranks may run on other machines than the one that wrote the checkpoint.
         maker.pop("device", None)
     differing += [
         f"{name}: {checkpoint.made_with.get(name)} then, {found} now"

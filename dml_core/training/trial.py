@@ -10,7 +10,7 @@ from dml_core.evaluation.class_distances import smallest_class_distances
 from dml_core.evaluation.embed import embed, measure_spread
 from dml_core.evaluation.evaluate import evaluate_embeddings
 from dml_core.training.checkpoint import Checkpoint
-from dml_core.training.ddp import Team, share_state
+from dml_core.training.ddp import WorkerGroup, broadcast_state
 from dml_core.training.determinism import limited_threads
 from dml_core.training.epoch import EpochNumbers, train_epoch
 from dml_core.training.optimizers import get_learning_rates
@@ -109,7 +109,7 @@ def run_trial(
     *,
     on_epoch_end: EpochCallback,
     resume_from: Checkpoint | None = None,
-    team: Team | None = None,
+    group: WorkerGroup | None = None,
 ) -> TrialResult:
     """Trains one model and returns how that ended.
 
@@ -118,21 +118,21 @@ def run_trial(
         data: training and validation images; the test images are not within reach.
         on_epoch_end: gets the report and the state after each epoch; False stops the trial.
         resume_from: the state to go on from; the result has the same bits as without a stop.
-        team: this process's place among the trial.workers that train it together, each of which
-            calls this; None where that is 1. Only the leader validates and calls back.
+        group: this rank's view of the trial.workers processes, each of which calls this function;
+            None for one worker. Only rank 0 validates and calls back.
 
     Returns:
         The outcome. A loss that is not finite and embeddings that are all alike end the trial
         with that outcome; they do not raise.
     """
-    _check_team(config, team)
+    _check_world_size(config, group)
     with limited_threads(config.training.cpu_threads):
-        state = build_state(config, data, team=team)
+        state = build_state(config, data, group=group)
         if resume_from is not None:
             restore_state(state, resume_from)
-        if team is not None:
-            team.meet("built")
-            share_state(team, [*state.model.state_dict().values(), *state.loss.parameters()])
+        if group is not None:
+            group.barrier("built")
+            broadcast_state(group, [*state.model.state_dict().values(), *state.loss.parameters()])
         return _train(state, data, on_epoch_end)
 
 
@@ -145,13 +145,13 @@ def _train(state: TrialState, data: DevelopmentData, on_epoch_end: EpochCallback
         if numbers.diverged_at is not None:
             return _end(state, reports, "diverged", _say_divergence(state, numbers), numbers)
         state.epoch += 1
-        if state.team is not None and not state.team.leads:
-            if not state.team.ask(f"epoch {state.epoch}"):
-                return _end(state, reports, "stopped", "stopped by its leader", numbers)
+        if state.group is not None and not state.group.is_rank_zero:
+            if not state.group.wait_for_number(f"epoch {state.epoch}"):
+                return _end(state, reports, "stopped", "stopped by rank 0", numbers)
             continue
         ended = _judge_epoch(state, data, numbers, reports, on_epoch_end)
-        if state.team is not None:
-            state.team.tell(f"epoch {state.epoch}", ended is None)
+        if state.group is not None:
+            state.group.set_number(f"epoch {state.epoch}", ended is None)
         if ended is not None:
             return ended
     return _end(state, reports, "finished", "", None)
@@ -177,12 +177,13 @@ def _judge_epoch(
     return None
 
 
-def _check_team(config: TrialConfig, team: Team | None) -> None:
-    size = 1 if team is None else team.size
-    if size != config.trial.workers:
+def _check_world_size(config: TrialConfig, group: WorkerGroup | None) -> None:
+    world_size = 1 if group is None else group.world_size
+    if world_size != config.trial.workers:
         raise ValueError(
             f"a trial with trial.workers={config.trial.workers} must be trained by as many "
-            f"processes. Got {size}. Train it with dml train or dml run, or set trial.workers to 1."
+            f"processes. Got {world_size}. Train it with dml train or dml run, or set "
+            "trial.workers to 1."
         )
 
 

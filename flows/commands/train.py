@@ -9,7 +9,7 @@ from dml_core.data.prepared import open_development
 from dml_core.data.prepared_info import PreparedInfo
 from dml_core.process_memory import prepare_memory
 from dml_core.training.checkpoint import Checkpoint, checkpoint_path
-from dml_core.training.ddp_local import gather_local_team
+from dml_core.training.ddp_local import local_worker_group
 from dml_core.training.determinism import choose_device
 from dml_core.training.in_folder import train_in_folder
 from dml_core.training.report import EpochReport, TrialResult
@@ -33,9 +33,9 @@ def run_train(params: Path, assignments: list[str], *, output: Path | None) -> N
     )
     if done := read_epochs(folder):
         say(f"going on after epoch {done[-1]['epoch']} of {config.training.epochs}")
-    with gather_local_team(config, folder) as team:
+    with local_worker_group(config, folder) as group:
         result = train_in_folder(
-            config, data, folder, on_epoch_end=_print_epoch, on_message=say, team=team
+            config, data, folder, on_epoch_end=_print_epoch, on_message=say, group=group
         )
     _print_result(result, folder)
     if result.outcome in ("diverged", "collapsed"):

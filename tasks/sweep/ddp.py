@@ -1,7 +1,7 @@
-"""Lets several workers of a Ray cluster train one trial: a leader in Tune's hands, and members.
+"""Distributed training of one trial on a Ray cluster.
 
-Tune places the trial's bundles; its own worker takes the first and leads, and starts an actor in
-each of the others. Whoever ends, the others end with it, and Tune starts the trial again.
+Tune places the trial's bundles. Its own worker takes the first bundle as rank 0 and starts an
+actor in each of the others. When one rank ends, all end, and Tune restarts the trial.
 """
 
 from collections.abc import Iterator
@@ -15,127 +15,129 @@ from ray.util import get_current_placement_group, get_node_ip_address
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from dml_core.config import TrialConfig
-from dml_core.training.ddp import Team, TeamBroken
+from dml_core.training.ddp import WorkerGroup, WorkerLost
 from dml_core.training.determinism import choose_device
 from tasks.sweep.job import TrialOrder
-from tasks.sweep.worker import follow_trial
+from tasks.sweep.worker import work_as_other_rank
 
-_SECONDS_TO_EXPLAIN = 10.0
+_SECONDS_FOR_CAUSE = 10.0
 
 
-class Member:
-    """An actor that trains as one of a trial's workers."""
+class RankActor:
+    """An actor that trains as one rank above 0."""
 
     def address(self) -> str:
-        """Returns where the other workers reach this one."""
+        """Returns the address at which the other ranks reach this one."""
         return str(get_node_ip_address())
 
-    def follow(self, order: dict[str, Any], *, rank: int, host: str, port: int) -> None:
-        """Trains until the leader lets it go, or is gone."""
-        from dml_core.training.ddp_local import LOOPBACK, join_team, visit_store
+    def train(self, order: dict[str, Any], *, rank: int, host: str, port: int) -> None:
+        """Trains until the training ends, or another rank is gone."""
+        from dml_core.training.ddp_local import LOOPBACK, connect_to_store, init_worker_group
 
-        def join(config: TrialConfig) -> Team:
-            return join_team(
-                visit_store(host, port),
+        def join(config: TrialConfig) -> WorkerGroup:
+            return init_worker_group(
+                connect_to_store(host, port),
                 rank=rank,
-                size=config.trial.workers,
+                world_size=config.trial.workers,
                 address=host if host == LOOPBACK else self.address(),
                 device=choose_device(config.training.device),
             )
 
-        follow_trial(TrialOrder(**order), join=join)
+        work_as_other_rank(TrialOrder(**order), join=join)
 
 
 @contextmanager
-def gather_ray_team(order: TrialOrder, config: TrialConfig) -> Iterator[Team | None]:
-    """Yields the leader's place in a team over the bundles of this trial; None where it is alone.
+def ray_worker_group(order: TrialOrder, config: TrialConfig) -> Iterator[WorkerGroup | None]:
+    """Starts a rank in each bundle of this trial and yields rank 0's view; None for one worker.
 
     Args:
         order: the trial.
-        config: the trial's, as this node has it.
+        config: the trial's configuration on this node.
 
     Raises:
-        TeamBroken: when a worker died; the trial can go on from its checkpoint.
+        WorkerLost: when a rank died; the trial can resume from its checkpoint.
     """
     if config.trial.workers == 1:
         yield None
         return
-    members = _start_members(config.trial.workers)
+    actors = _start_actors(config.trial.workers)
     futures: list[Any] = []
     try:
-        team = _lead(order, config, members, futures)
+        group = _init_rank_zero(order, config, actors, futures)
         try:
-            yield team
+            yield group
         finally:
-            team.close()
-    except TeamBroken as broken:
-        raise _find_cause(futures) or broken from broken
+            group.close()
+    except WorkerLost as lost:
+        raise _find_cause(futures) or lost from lost
     finally:
-        for member in members:
-            ray.kill(member)
+        for actor in actors:
+            ray.kill(actor)
 
 
-def _start_members(workers: int) -> list[Any]:
-    group = get_current_placement_group()
-    assert group is not None, "Tune places every trial in a group"
-    actor = ray.remote(Member)
+def _start_actors(workers: int) -> list[Any]:
+    bundles = get_current_placement_group()
+    assert bundles is not None, "Tune places every trial in a placement group"
+    actor = ray.remote(RankActor)
     return [
         actor.options(
-            num_cpus=group.bundle_specs[rank].get("CPU", 0),
-            num_gpus=group.bundle_specs[rank].get("GPU", 0),
+            num_cpus=bundles.bundle_specs[rank].get("CPU", 0),
+            num_gpus=bundles.bundle_specs[rank].get("GPU", 0),
             scheduling_strategy=PlacementGroupSchedulingStrategy(
-                group, placement_group_bundle_index=rank
+                bundles, placement_group_bundle_index=rank
             ),
         ).remote()
         for rank in range(1, workers)
     ]
 
 
-def _lead(order: TrialOrder, config: TrialConfig, members: list[Any], futures: list[Any]) -> Team:
-    """Tells the members where to meet, and meets them; adds what tells of their ends."""
-    from dml_core.training.ddp_local import LOOPBACK, join_team, open_store
+def _init_rank_zero(
+    order: TrialOrder, config: TrialConfig, actors: list[Any], futures: list[Any]
+) -> WorkerGroup:
+    """Starts the store, sends its address to the actors, and adds their futures to the list."""
+    from dml_core.training.ddp_local import LOOPBACK, init_worker_group, start_store
 
     own = str(get_node_ip_address())
     try:
-        addresses = ray.get([member.address.remote() for member in members])
+        addresses = ray.get([actor.address.remote() for actor in actors])
     except RayActorError as error:
-        raise TeamBroken(_say_death(error)) from error
-    # What is on one machine is no business of the network.
+        raise WorkerLost(_say_death(error)) from error
+    # Ranks on one machine stay off the network.
     host = LOOPBACK if set(addresses) == {own} else own
-    store = open_store(host)
+    store = start_store(host)
     futures += [
-        member.follow.remote(asdict(order), rank=rank, host=host, port=store.port)
-        for rank, member in enumerate(members, start=1)
+        actor.train.remote(asdict(order), rank=rank, host=host, port=store.port)
+        for rank, actor in enumerate(actors, start=1)
     ]
-    return join_team(
+    return init_worker_group(
         store,
         rank=0,
-        size=config.trial.workers,
+        world_size=config.trial.workers,
         address=host,
         device=choose_device(config.training.device),
-        check_others=lambda: _check(futures),
+        check_alive=lambda: _check_alive(futures),
     )
 
 
-def _check(futures: list[Any]) -> None:
+def _check_alive(futures: list[Any]) -> None:
     ended, _ = ray.wait(futures, num_returns=len(futures), timeout=0)
     if ended:
-        raise TeamBroken("a worker of the trial ended before the others.")
+        raise WorkerLost("a worker of the trial ended before the others.")
 
 
 def _find_cause(futures: list[Any]) -> Exception | None:
-    """Returns what ended a member: its own error, or that its process died."""
+    """Returns why a rank ended: its own error, or the death of its process."""
     if not futures:
         return None
-    ended, _ = ray.wait(futures, num_returns=len(futures), timeout=_SECONDS_TO_EXPLAIN)
+    ended, _ = ray.wait(futures, num_returns=len(futures), timeout=_SECONDS_FOR_CAUSE)
     for future in ended:
         try:
             ray.get(future)
         except RayActorError as error:
-            return TeamBroken(_say_death(error))
+            return WorkerLost(_say_death(error))
         except RayError as error:
-            # One that lost the others tells nothing of why.
-            if not isinstance(error, TeamBroken):
+            # A rank that lost the others does not know the cause.
+            if not isinstance(error, WorkerLost):
                 cause = getattr(error, "cause", None)
                 return cause if isinstance(cause, Exception) else error
     return None
@@ -143,5 +145,5 @@ def _find_cause(futures: list[Any]) -> Exception | None:
 
 def _say_death(error: RayActorError) -> str:
     lines = str(error).strip().splitlines()
-    told = f": {lines[0][:200]}" if lines else ""
-    return f"a worker of the trial died{told}. It goes on from its last checkpoint."
+    detail = f": {lines[0][:200]}" if lines else ""
+    return f"a worker of the trial died{detail}. The trial resumes from its last checkpoint."

@@ -71,7 +71,7 @@ def run_tune_trial(config: dict[str, Any]) -> None:
     """
     from ray import tune
 
-    from tasks.sweep.ddp import gather_ray_team
+    from tasks.sweep.ddp import ray_worker_group
     from tasks.sweep.worker import work_on_trial
 
     def send(epochs: list[Epoch]) -> None:
@@ -80,7 +80,7 @@ def run_tune_trial(config: dict[str, Any]) -> None:
 
     order = order_from_config(config)
     reports = EpochReports(send, at_once=order.is_judged)
-    work_on_trial(order, report=reports.add, gather_team=gather_ray_team)
+    work_on_trial(order, report=reports.add, start_group=ray_worker_group)
     reports.flush()
 
 

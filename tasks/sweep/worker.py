@@ -15,9 +15,9 @@ from dml_core.config import TrialConfig
 from dml_core.data.prepared import DevelopmentData
 from dml_core.process_memory import prepare_memory
 from dml_core.training.checkpoint import Checkpoint, checkpoint_path
-from dml_core.training.ddp import Team, TeamBroken
+from dml_core.training.ddp import WorkerGroup, WorkerLost
 from dml_core.training.determinism import choose_device
-from dml_core.training.in_folder import follow_in_folder, train_in_folder
+from dml_core.training.in_folder import train_in_folder, train_other_rank
 from dml_core.training.report import EpochReport
 from dml_core.trials.journal import note_device, note_start, read_device, read_epochs, write_end
 from dml_core.trials.key import describe_device
@@ -73,15 +73,17 @@ LOGGER = logging.getLogger(__name__)
 
 Report = Callable[[dict[str, Any]], None]
 
-GatherTeam = Callable[[TrialOrder, TrialConfig], AbstractContextManager[Team | None]]
+StartGroup = Callable[[TrialOrder, TrialConfig], AbstractContextManager[WorkerGroup | None]]
 
 
-def _train_alone(order: TrialOrder, config: TrialConfig) -> AbstractContextManager[Team | None]:
+def _train_alone(
+    order: TrialOrder, config: TrialConfig
+) -> AbstractContextManager[WorkerGroup | None]:
     return nullcontext()
 
 
 def work_on_trial(
-    order: TrialOrder, *, report: Report, gather_team: GatherTeam = _train_alone
+    order: TrialOrder, *, report: Report, start_group: StartGroup = _train_alone
 ) -> None:
     """Trains a trial to its end, or goes on with it, and leaves result.json in its folder.
 
@@ -92,10 +94,10 @@ def work_on_trial(
         order: the trial.
         report: gets an epoch's record after each epoch, and first those of an interrupted trial
             that nobody may have heard of.
-        gather_team: brings together the workers of a trial that has several.
+        start_group: starts the other ranks of a trial that has several.
 
     Raises:
-        TeamBroken: when a worker of the team is gone; the trial can go on with a new team.
+        WorkerLost: when a rank is gone; the trial can resume with new workers.
         MachineFault: when the trial's folder takes no more files.
         OutOfMemory: when this process gets no more memory.
         OtherCode: when this process has other code or libraries than the sweep.
@@ -129,8 +131,8 @@ def work_on_trial(
                     with watchdog.paused():
                         report({**epoch, **take_messages(messages)})
 
-                _train(order, config, folder, tell, gather_team)
-    except TeamBroken:
+                _train(order, config, folder, tell, start_group)
+    except WorkerLost:
         raise
     except Exception as error:
         raise_machine_fault(error, folder)
@@ -138,26 +140,26 @@ def work_on_trial(
         write_end(folder, config, outcome="failed", reason=_summarize(error))
 
 
-def follow_trial(order: TrialOrder, *, join: Callable[[TrialConfig], Team]) -> None:
-    """Trains as one of a trial's workers, beside the one that is in `work_on_trial`.
+def work_as_other_rank(order: TrialOrder, *, join: Callable[[TrialConfig], WorkerGroup]) -> None:
+    """Trains as a rank above 0; rank 0 is in `work_on_trial`.
 
     Args:
         order: the trial.
-        join: gives this process its place in the team, once the others are there.
+        join: returns this rank's view of the group once all ranks are there.
 
     Raises:
-        TeamBroken: when another worker is gone.
+        WorkerLost: when another rank is gone.
         OtherCode: when this process has other code or libraries than the sweep.
     """
     check_code(order.code, order.libraries)
     prepare_memory()
     _enter_working_folder(order)
     config, data = _open_data(order, spec_from_plain(order.spec).config)
-    team = join(config)
+    group = join(config)
     try:
-        follow_in_folder(config, data, Path(order.folder), team=team)
+        train_other_rank(config, data, Path(order.folder), group=group)
     finally:
-        team.close()
+        group.close()
 
 
 def _settle_on_device(folder: Path, config: TrialConfig) -> None:
@@ -186,13 +188,13 @@ def _open_data(order: TrialOrder, config: TrialConfig) -> tuple[TrialConfig, Dev
 
 
 def _train(
-    order: TrialOrder, config: TrialConfig, folder: Path, report: Report, gather_team: GatherTeam
+    order: TrialOrder, config: TrialConfig, folder: Path, report: Report, start_group: StartGroup
 ) -> None:
     # A judged trial's last epoch is judged again; of others it is unknown which were sent.
     earlier = read_epochs(folder)
     for epoch in earlier[-1:] if order.is_judged else earlier:
         report(epoch)
-    while not _train_on_same_data(order, config, folder, report, gather_team):
+    while not _train_on_same_data(order, config, folder, report, start_group):
         LOGGER.warning("its data were changed while it read them; the epoch is trained again.")
 
 
@@ -201,7 +203,7 @@ def _train_on_same_data(
     config: TrialConfig,
     folder: Path,
     report: Report,
-    gather_team: GatherTeam,
+    start_group: StartGroup,
 ) -> bool:
     """Trains to the end; returns False when the data changed on the way, which cost an epoch."""
     config, data = _open_data(order, config)
@@ -214,14 +216,14 @@ def _train_on_same_data(
         report(asdict(epoch))
 
     try:
-        with gather_team(order, config) as team:
+        with start_group(order, config) as group:
             train_in_folder(
                 config,
                 data,
                 folder,
                 on_epoch_end=on_epoch_end,
                 on_message=LOGGER.warning,
-                team=team,
+                group=group,
             )
     except DataChanged:
         _forget_last_epoch(folder)

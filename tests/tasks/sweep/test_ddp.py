@@ -25,15 +25,15 @@ seeds: [0]
 """
 
 
-def members():
-    """Processes of this cluster that are members of a team, and not its leader."""
+def other_ranks():
+    """Processes of this cluster that train as ranks above 0."""
     family = psutil.Process().children(recursive=True)
-    return [process for process in family if "ray::Member" in " ".join(process.cmdline())]
+    return [process for process in family if "ray::RankActor" in " ".join(process.cmdline())]
 
 
 @contextmanager
-def member_killed_after(folder, *, epochs):
-    """Kills a member once a trial below the folder has some epochs; yields the list of the killed.
+def rank_killed_after(folder, *, epochs):
+    """Kills a rank above 0 once a trial below the folder has some epochs; yields its process id.
 
     It looks at the trial's own file, since the driver hears of several short epochs at once.
     """
@@ -43,9 +43,9 @@ def member_killed_after(folder, *, epochs):
         while not killed and not is_over.wait(0.01):
             files = list(folder.glob("trials/*/epochs.jsonl"))
             if files and len(read_epochs(files[0].parent)) >= epochs:
-                (member,) = members()
-                member.kill()
-                killed.append(member.pid)
+                (process,) = other_ranks()
+                process.kill()
+                killed.append(process.pid)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -62,7 +62,7 @@ def test_a_trial_over_two_workers_trains_as_over_one_and_survives_a_kill(tmp_pat
         tmp_path / "prepared", tmp_path, ONE_TRIAL, training__epochs=EPOCHS, trial__workers=2
     )
     folder = tmp_path / "results" / ".sweeps" / "tiny"
-    with member_killed_after(folder, epochs=2) as killed:
+    with rank_killed_after(folder, epochs=2) as killed:
         result = run_sweep(study, tiny_pipeline(), folder=folder)
     (record,) = result.repeat_records
     assert (record.status, record.resumed, len(killed)) == ("finished", 1, 1)
@@ -72,4 +72,4 @@ def test_a_trial_over_two_workers_trains_as_over_one_and_survives_a_kill(tmp_pat
     ]
     assert len(losses[0]) == EPOCHS
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
-    assert members() == []
+    assert other_ranks() == []

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dml_core.training.ddp import TeamBroken
+from dml_core.training.ddp import WorkerLost
 from dml_core.trials.journal import Ledger, note_device, read_device, read_epochs
 from dml_core.trials.key import describe_device, hash_training_code, read_libraries
 from dml_core.trials.spec import TrialSpec, spec_to_plain
 from tasks.machine_faults import DiskFull, OtherCode, OutOfMemory
 from tasks.sweep.job import TrialOrder
 from tasks.sweep.node_data import describe_data, open_once
-from tasks.sweep.worker import follow_trial, work_on_trial
+from tasks.sweep.worker import work_as_other_rank, work_on_trial
 from tests.references.tiny_trials import prepare_tiny, tiny_config
 
 
@@ -91,7 +91,7 @@ def test_a_worker_with_other_code_or_libraries_refuses_and_records_nothing(
     with pytest.raises(OtherCode, match=told):
         work_on_trial(order, report=lambda epoch: pytest.fail("it trained"))
     with pytest.raises(OtherCode, match=told):
-        follow_trial(order, join=lambda config: pytest.fail("it joined"))
+        work_as_other_rank(order, join=lambda config: pytest.fail("it joined"))
     assert [path.name for path in ledger.trial_folder(spec).iterdir()] == ["spec.json"]
     assert ledger.find(spec) is None
     same = {"code": hash_training_code(), "libraries": read_libraries()}
@@ -120,11 +120,11 @@ def test_a_lost_worker_is_no_outcome_and_the_trial_goes_on(tiny_root, tmp_path):
 
     @contextmanager
     def lose(order, config):
-        raise TeamBroken("a worker of the trial is gone")
+        raise WorkerLost("a worker of the trial is gone")
         yield
 
-    with pytest.raises(TeamBroken):
-        work_on_trial(order, report=lambda epoch: None, gather_team=lose)
+    with pytest.raises(WorkerLost):
+        work_on_trial(order, report=lambda epoch: None, start_group=lose)
     assert ledger.find(spec) is None
     work_on_trial(order, report=lambda epoch: None)
     assert ledger.find(spec).status == "finished"

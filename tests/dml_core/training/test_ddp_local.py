@@ -1,4 +1,4 @@
-"""A training over two processes: like one over one, and the same bits after a kill."""
+"""Tests of a training over two processes: it matches one process, and resumes bit for bit."""
 
 import multiprocessing
 import os
@@ -8,8 +8,8 @@ import pytest
 
 from dml_core.data.prepared import open_development
 from dml_core.training.checkpoint import checkpoint_path
-from dml_core.training.ddp import TeamBroken
-from dml_core.training.ddp_local import gather_local_team
+from dml_core.training.ddp import WorkerLost
+from dml_core.training.ddp_local import local_worker_group
 from dml_core.training.in_folder import train_in_folder
 from dml_core.trials.journal import read_epochs
 from tests.dml_core.training.test_trial import assert_same_checkpoints
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.slow
 
 def train(root, folder, *, workers, on_epoch_end=None):
     config = tiny_config(root, trial__workers=workers, loss__proxy_ratio=0.9)
-    with gather_local_team(config, folder) as team:
+    with local_worker_group(config, folder) as group:
         data = open_development(config.data)
-        return train_in_folder(config, data, folder, on_epoch_end=on_epoch_end, team=team)
+        return train_in_folder(config, data, folder, on_epoch_end=on_epoch_end, group=group)
 
 
-def test_two_workers_train_as_one_and_go_on_with_the_same_bits_after_a_kill(tiny_root, tmp_path):
+def test_two_workers_train_as_one_and_resume_bit_for_bit_after_a_kill(tiny_root, tmp_path):
     alone, whole, broken = (tmp_path / name for name in ("alone", "whole", "broken"))
     train(tiny_root, alone, workers=1)
     assert train(tiny_root, whole, workers=2).outcome == "finished"
@@ -36,7 +36,7 @@ def test_two_workers_train_as_one_and_go_on_with_the_same_bits_after_a_kill(tiny
         (other,) = multiprocessing.active_children()
         os.kill(other.pid, signal.SIGKILL)
 
-    with pytest.raises(TeamBroken, match="a worker of the trial is gone"):
+    with pytest.raises(WorkerLost, match="a worker of the trial is gone"):
         train(tiny_root, broken, workers=2, on_epoch_end=kill_the_other)
     assert [epoch["epoch"] for epoch in read_epochs(broken)] == [1]
     assert not multiprocessing.active_children()

@@ -1,4 +1,4 @@
-"""Teams of processes that take the same steps as one process, for tests of data parallelism."""
+"""First steps of trials by one process and by several ranks, for tests of distributed training."""
 
 import multiprocessing
 from pathlib import Path
@@ -10,8 +10,8 @@ from torch import Tensor
 from dml_core.config.losses import ExpandableLossBase, LossConfig, ProxyLossBase
 from dml_core.data.prepared import open_development
 from dml_core.losses.registry import LOSSES
-from dml_core.training.ddp import Team
-from dml_core.training.ddp_local import LOOPBACK, join_team, open_store, visit_store
+from dml_core.training.ddp import WorkerGroup
+from dml_core.training.ddp_local import LOOPBACK, connect_to_store, init_worker_group, start_store
 from dml_core.training.determinism import limited_threads
 from dml_core.training.epoch import compute_gradients, training_batches
 from dml_core.training.state import TrialState, build_state
@@ -58,16 +58,16 @@ Step = dict[str, Tensor]
 same step is taken in double and in single precision."""
 
 
-def take_first_steps(root: Path, team: Team | None = None) -> dict[str, Step]:
+def take_first_steps(root: Path, group: WorkerGroup | None = None) -> dict[str, Step]:
     """Returns the first step of a trial with each loss, without the optimiser's update."""
     with limited_threads(1):
-        return {name: _take_step(root, knobs, team) for name, knobs in VARIANTS.items()}
+        return {name: _take_step(root, knobs, group) for name, knobs in VARIANTS.items()}
 
 
-def _take_step(root: Path, knobs: dict[str, Any], team: Team | None) -> Step:
-    workers = team.size if team else 1
+def _take_step(root: Path, knobs: dict[str, Any], group: WorkerGroup | None) -> Step:
+    workers = group.world_size if group else 1
     config = tiny_config(root, data__continuous_labels=LABELS, trial__workers=workers, **knobs)
-    state = build_state(config, open_development(config.data), team=team)
+    state = build_state(config, open_development(config.data), group=group)
     state.model.set_training(True, freeze_batch_norm=config.training.freeze_batch_norm)
     batch, inputs = next(training_batches(state))
     found: Step = {}
@@ -89,34 +89,36 @@ def _look_at(state: TrialState, loss: Tensor) -> Step:
     return found | {name: buffer.clone() for name, buffer in state.model.named_buffers()}
 
 
-def take_first_steps_together(root: Path, folder: Path, *, size: int) -> list[dict[str, Step]]:
-    """Returns what each of so many processes has after the first steps."""
+def take_first_steps_together(
+    root: Path, folder: Path, *, world_size: int
+) -> list[dict[str, Step]]:
+    """Returns the state of each rank after the first steps."""
     spawn = multiprocessing.get_context("spawn")
-    store = open_store()
-    files = [folder / f"{rank}-of-{size}.pt" for rank in range(size)]
-    members = [
-        spawn.Process(target=_work, args=(rank, size, store.port, root, file), daemon=True)
+    store = start_store()
+    files = [folder / f"{rank}-of-{world_size}.pt" for rank in range(world_size)]
+    processes = [
+        spawn.Process(target=_work, args=(rank, world_size, store.port, root, file), daemon=True)
         for rank, file in enumerate(files)
     ]
-    for member in members:
-        member.start()
-    for member in members:
-        member.join(timeout=600)
-    ended = [member.exitcode for member in members]
-    for member in members:
-        member.kill()
-    assert ended == [0] * size
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=600)
+    ended = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
+    assert ended == [0] * world_size
     return [torch.load(file) for file in files]
 
 
-def _work(rank: int, size: int, port: int, root: Path, file: Path) -> None:
-    team = join_team(
-        visit_store(LOOPBACK, port),
+def _work(rank: int, world_size: int, port: int, root: Path, file: Path) -> None:
+    group = init_worker_group(
+        connect_to_store(LOOPBACK, port),
         rank=rank,
-        size=size,
+        world_size=world_size,
         address=LOOPBACK,
         device=torch.device("cpu"),
     )
-    torch.save(take_first_steps(root, team), file)
-    team.meet("done")
-    team.close()
+    torch.save(take_first_steps(root, group), file)
+    group.barrier("done")
+    group.close()

@@ -1,13 +1,13 @@
-"""Several workers with one batch between them take the steps of one worker with that batch."""
+"""Tests that several ranks which share a batch take the steps of one process with that batch."""
 
 import pytest
 import torch
 
 from dml_core.config import ConfigError
 from dml_core.data.prepared import open_development
-from dml_core.training.ddp import Team
+from dml_core.training.ddp import WorkerGroup
 from dml_core.training.trial import run_trial
-from tests.references.teams import LABELS, VARIANTS, take_first_steps, take_first_steps_together
+from tests.references.ddp_steps import LABELS, VARIANTS, take_first_steps, take_first_steps_together
 from tests.references.tiny_trials import prepare_tiny, tiny_config
 
 
@@ -26,15 +26,15 @@ def alone(labelled_root):
 @pytest.fixture(scope="module", params=[2, 3])
 def together(request, labelled_root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("together")
-    return take_first_steps_together(labelled_root, folder, size=request.param)
+    return take_first_steps_together(labelled_root, folder, world_size=request.param)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_losses_and_gradients_are_those_of_one_worker(alone, together, variant):
+def test_losses_and_gradients_equal_those_of_one_worker(alone, together, variant):
     expected = alone[variant]
     assert expected["double: loss"] != 0
-    for member in together:
-        found = member[variant]
+    for rank in together:
+        found = rank[variant]
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             # Three layers of batch norm and maxima lose some digits; in double none is missing.
@@ -56,8 +56,8 @@ def largest_of_kind(step, name):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_members_stay_in_step_to_the_bit(together, variant):
-    first, *others = (member[variant] for member in together)
+def test_all_ranks_have_the_same_bits(together, variant):
+    first, *others = (rank[variant] for rank in together)
     for other in others:
         assert all(torch.equal(first[name], other[name]) for name in first)
 
@@ -70,19 +70,20 @@ def test_every_parameter_that_learns_is_compared(alone):
 
 
 @pytest.mark.parametrize(
-    ("count", "size", "parts"),
+    ("batch_size", "world_size", "shards"),
     [(8, 2, [(0, 4), (4, 8)]), (8, 3, [(0, 3), (3, 6), (6, 8)]), (3, 3, [(0, 1), (1, 2), (2, 3)])],
 )
-def test_parts_of_a_batch_are_whole_and_even(count, size, parts):
+def test_shards_cover_the_batch_evenly(batch_size, world_size, shards):
     store = torch.distributed.HashStore()
-    found = [Team(store, rank=rank, size=size).part_of(count) for rank in range(size)]
-    assert [(part.start, part.stop) for part in found] == parts
+    groups = [WorkerGroup(store, rank=r, world_size=world_size) for r in range(world_size)]
+    found = [group.shard(batch_size) for group in groups]
+    assert [(shard.start, shard.stop) for shard in found] == shards
 
 
 def test_more_workers_than_images_are_refused():
-    team = Team(torch.distributed.HashStore(), rank=0, size=4)
+    group = WorkerGroup(torch.distributed.HashStore(), rank=0, world_size=4)
     with pytest.raises(ValueError, match=r"Got 4 workers and a batch of 3 images"):
-        team.part_of(3)
+        group.shard(3)
 
 
 def test_a_configuration_that_cannot_be_shared_is_refused(tmp_path):
