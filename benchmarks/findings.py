@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.loss_table import render_losses
 from dml_core.measures.scores import read_scores
-from tasks.report_page.facts import collect_facts
+from tasks.report_page.tables import collect_facts
 from tasks.study import StudyRequest, load_context, read_stage_seconds
 
 FOLDER = Path("docs") / "findings"

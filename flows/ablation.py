@@ -21,7 +21,7 @@ from tasks.prepare import prepare_data
 from tasks.record import record_evaluation, record_report
 from tasks.redaction import redact_logs
 from tasks.report import Answer, read_answer, write_report
-from tasks.report_page.facts import describe_commit
+from tasks.report_page.tables import describe_commit
 from tasks.run_log import RunLog, logged_run
 from tasks.sources import is_pinned, pin_sources
 from tasks.study import (

@@ -13,7 +13,7 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 
 from dml_core.analysis.observations import answer_metric, load_observations
-from tasks.answer import Answer
+from tasks.report_page.answer import Answer
 from tasks.study import StudyRequest, load_context
 
 

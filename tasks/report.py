@@ -13,13 +13,19 @@ from dml_core.analysis.observations import Observations, load_observations
 from dml_core.analysis.summary import ArmSummary
 from dml_core.data.atomic_folder import folder_lock, replaced_folder
 from dml_core.measures.scores import read_scores
-from tasks.answer import FILE_NAME, Answer, make_answer, read_answer_file, summarize_scores
 from tasks.machine_faults import clear_machine_faults
-from tasks.report_page.facts import collect_facts
-from tasks.report_page.headline import count_verdicts, make_headline
+from tasks.report_page.answer import (
+    FILE_NAME,
+    Answer,
+    count_verdicts,
+    make_answer,
+    make_headline,
+    read_answer_file,
+    summarize_scores,
+)
 from tasks.report_page.page import write_front_page, write_page, write_summary
 from tasks.report_page.pictures import draw_figures, draw_pictures
-from tasks.report_page.tables import make_arm_table, make_metric_table
+from tasks.report_page.tables import collect_facts, make_arm_table, make_metric_table
 from tasks.retrying import is_momentary
 from tasks.study import StudyContext, StudyRequest, load_context
 

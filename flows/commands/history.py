@@ -9,7 +9,7 @@ from dml_core.analysis.history import Result, history_file, read_history
 from dml_core.studies.metrics import unit_of
 from flows.commands.terminal import print_table, say
 from flows.harmless_text import make_harmless
-from tasks.report_page.history_figure import champion_interval, draw_history
+from tasks.report_page.pictures import champion_interval, draw_history
 from tasks.study import StudyRequest, load_context
 
 

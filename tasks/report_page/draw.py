@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tasks.report_page.labels import show_number, show_value, unit_of
 from tasks.report_page.panels import Panel, Point, Series, is_number
 from tasks.report_page.style import (
     COLOR_MAP,
@@ -18,6 +17,9 @@ from tasks.report_page.style import (
     bar_style,
     line_style,
     plain,
+    show_number,
+    show_value,
+    unit_of,
 )
 
 

@@ -1,4 +1,4 @@
-"""Draws a study's figures: PNG, SVG and the numbers as CSV beside them."""
+"""A study's figure as PNG, SVG and CSV: our numbers, and below them what papers printed."""
 
 import csv
 import textwrap
@@ -6,16 +6,40 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dml_core.analysis.observations import Observations
 from dml_core.data.spreadsheet_cells import protect_cell
 from dml_core.studies.definition import Figure, Published
 from dml_core.studies.resolved import ResolvedStudy
-from tasks.report_page.draw import draw_bars, draw_heatmap, draw_lines, is_horizontal, say_start
-from tasks.report_page.labels import PUBLISHED, label_axis, label_metric, label_together, with_unit
-from tasks.report_page.matrices import draw_matrices, make_matrix_rows, to_panel
-from tasks.report_page.panels import Panel, make_panels
-from tasks.report_page.published import draw_published, make_published_panel, measure_published
-from tasks.report_page.style import plain, report_style
+from tasks.report_page.draw import (
+    draw_bars,
+    draw_heatmap,
+    draw_lines,
+    draw_matrix,
+    is_horizontal,
+    say_start,
+)
+from tasks.report_page.panels import (
+    MatrixCell,
+    Panel,
+    is_number,
+    make_matrix_rows,
+    make_panels,
+    make_published_panel,
+    to_panel,
+)
+from tasks.report_page.style import (
+    MUTED,
+    PUBLISHED,
+    PUBLISHED_PAPER,
+    label_axis,
+    label_metric,
+    label_together,
+    plain,
+    report_style,
+    with_unit,
+)
 
 _LYING_COLUMNS = 4
 
@@ -176,3 +200,114 @@ def _split(canvas: Any, heights: Sequence[float]) -> list[Any]:
     if not heights[1]:
         return [canvas]
     return list(canvas.subfigures(2, 1, height_ratios=heights))
+
+
+_PUBLISHED_COLUMNS = 2
+
+
+def draw_published(canvas: Any, all_published: Sequence[Published], figure: Figure) -> None:
+    """Draws every paper's numbers, each with dataset, network and source above it."""
+    canvas.set_facecolor(PUBLISHED_PAPER)
+    canvas.suptitle(
+        "Published, on other data and networks: not to be compared with the numbers above",
+        x=0.012, ha="left", fontsize=8.5, color=MUTED, style="italic",
+    )  # fmt: skip
+    columns = min(_PUBLISHED_COLUMNS, len(all_published))
+    rows = -(-len(all_published) // columns)
+    grid = list(canvas.subplots(rows, columns, squeeze=False).flat)
+    for axes, published in zip(grid, all_published, strict=False):
+        _draw_one(axes, published, figure)
+    for axes in grid[len(all_published) :]:
+        axes.set_visible(False)
+
+
+def measure_published(all_published: Sequence[Published], figure: Figure) -> float:
+    """Returns the height in inches that the papers' numbers take."""
+    if not all_published:
+        return 0.0
+    rows = -(-len(all_published) // min(_PUBLISHED_COLUMNS, len(all_published)))
+    panels = [make_published_panel(published) for published in all_published]
+    lying = [len(p.points) for p in panels if figure.kind == "bar" and is_horizontal(p)]
+    legend = max(0.1 * len(panel.series) + 0.2 for panel in panels)
+    return rows * (max([2.7, *(1.3 + 0.2 * count for count in lying)]) + legend) + 0.3
+
+
+def _draw_one(axes: Any, published: Published, figure: Figure) -> None:
+    panel = make_published_panel(published)
+    axes.set_facecolor(PUBLISHED_PAPER)
+    x_label = published.x_label or figure.x_label or label_axis(figure.x)
+    is_numeric = all(is_number(x) for x in panel.xs)
+    handles: list[Any] = []
+    if figure.kind == "heatmap" and is_numeric:
+        draw_heatmap(axes, panel, bar_label=plain(published.metric))
+        axes.set_ylabel(plain(figure.group))
+    elif figure.kind in ("line", "lines", "heatmap") and is_numeric:
+        handles = draw_lines(axes, panel, log_x=figure.log_x)
+        axes.set_ylabel(plain(published.metric))
+    else:
+        handles = _draw_bars(axes, panel, published)
+    if not axes.get_xlabel():
+        axes.set_xlabel(plain(x_label))
+    if len(handles) > 1:
+        _draw_legend(axes, handles)
+    _set_title(axes, published)
+
+
+def _draw_legend(axes: Any, handles: list[Any]) -> None:
+    """Puts the legend below the label of the axis, where it covers nothing."""
+    from matplotlib.transforms import ScaledTranslation
+
+    below = ScaledTranslation(0, -0.56, axes.figure.dpi_scale_trans)
+    axes.legend(
+        handles=handles,
+        fontsize=7,
+        ncols=2,
+        loc="upper left",
+        bbox_to_anchor=(0, 0),
+        bbox_transform=axes.transAxes + below,
+        borderaxespad=0,
+        handlelength=2.4,
+    )
+
+
+def _draw_bars(axes: Any, panel: Panel, published: Published) -> list[Any]:
+    horizontal = is_horizontal(panel)
+    handles = draw_bars(axes, panel, horizontal=horizontal)
+    label = plain(published.metric) + say_start(axes, panel.metric, horizontal=horizontal)
+    if horizontal:
+        axes.set_xlabel(label)
+    else:
+        axes.set_ylabel(label)
+    return handles
+
+
+def _set_title(axes: Any, published: Published) -> None:
+    lines = [
+        *textwrap.wrap(f"{published.dataset}, {published.backbone}", 44),
+        *textwrap.wrap(published.source, 48),
+        *textwrap.wrap(published.note, 48),
+    ]
+    # Numbers above vertical bars need room below the title.
+    text = "\n".join(plain(line) for line in lines)
+    axes.set_title(text, fontsize=7.5, color=MUTED, pad=14)
+
+
+def draw_matrices(canvas: Any, rows: list[list[MatrixCell]], figure: Figure) -> None:
+    """Draws the pictures with one scale of colours for all, arms below each other."""
+    matrices = [np.array(cell.matrix) for row in rows for cell in row if cell.matrix is not None]
+    finite = np.concatenate([m[np.isfinite(m)] for m in matrices]) if matrices else np.zeros(1)
+    limits = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    grid = canvas.subplots(len(rows), 2, squeeze=False)
+    pictures = []
+    for row, axes_row in zip(rows, grid, strict=True):
+        for cell, axes in zip(row, axes_row, strict=True):
+            pictures.append(draw_matrix(axes, cell.matrix, limits=limits))
+            axes.set_title(plain(cell.name))
+            if cell.points:
+                axes.set_xlabel(plain(figure.x_label or "class"))
+                axes.set_ylabel(plain(figure.x_label or "class"))
+    drawn = [picture for picture in pictures if picture is not None]
+    if drawn:
+        label = plain(figure.y_label or label_metric(figure.y[0]))
+        bar = canvas.colorbar(drawn[0], ax=grid, label=label, shrink=0.8)
+        bar.outline.set_visible(False)

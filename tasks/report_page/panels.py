@@ -4,12 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from dml_core.analysis.intervals import estimate_mean
 from dml_core.analysis.observations import Curve, Observations
 from dml_core.config.loading import to_flat_dict
-from dml_core.studies.definition import Figure
+from dml_core.studies.definition import Figure, Published
 from dml_core.studies.resolved import ResolvedStudy
-from tasks.report_page.labels import name_metric, show_value, unit_of
+from tasks.report_page.style import PUBLISHED, name_metric, show_value, unit_of
 
 
 @dataclass(frozen=True)
@@ -170,3 +172,92 @@ def _merge(found: Mapping[str, Iterable[Series]]) -> Panel:
             parts = [series.name if len(listed) > 1 else "", name_metric(metric)]
             merged.append(replace(series, name=", ".join(filter(None, parts))))
     return Panel(next(iter(found)), tuple(merged))
+
+
+def make_published_panel(published: Published) -> Panel:
+    """Returns the numbers of a paper as a panel; x are numbers where all of them are."""
+    names = [x for values in published.series.values() for x in values]
+    is_numeric = all(_is_numeric(name) for name in names)
+    series = tuple(
+        Series(
+            name, tuple(Point(float(x) if is_numeric else x, value) for x, value in values.items())
+        )
+        for name, values in published.series.items()
+    )
+    title = f"{published.dataset}, {published.backbone}"
+    return Panel(PUBLISHED, series, title)
+
+
+def _is_numeric(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+Matrix = list[list[float]]
+
+
+@dataclass(frozen=True)
+class MatrixCell:
+    """One picture: an arm's matrix after an epoch, averaged over the seeds."""
+
+    arm: str
+    epoch: int | None
+    """None where the arm has no table."""
+    points: tuple[Point, ...] = ()
+    """Row by row, x is `row,column`."""
+    num_columns: int = 0
+
+    @property
+    def name(self) -> str:
+        """Arm and epoch."""
+        return self.arm if self.epoch is None else f"{self.arm}, epoch {self.epoch}"
+
+    @property
+    def matrix(self) -> Matrix | None:
+        """The means; NaN where there is none."""
+        if not self.points:
+            return None
+        means = [np.nan if point.mean is None else point.mean for point in self.points]
+        return np.reshape(means, (-1, self.num_columns)).tolist()  # type: ignore[no-any-return]
+
+
+def make_matrix_rows(
+    study: ResolvedStudy, observations: Observations, metric: str
+) -> list[list[MatrixCell]]:
+    """Returns a row for each arm: its first and its last table."""
+    tables = observations.tables(metric)
+    return [_make_row(arm.name, tables.get(arm.name, {})) for arm in study.arms]
+
+
+def _make_row(arm: str, by_seed: Mapping[int, Mapping[int, Matrix]]) -> list[MatrixCell]:
+    epochs = sorted({epoch for tables in by_seed.values() for epoch in tables})
+    if not epochs:
+        return [MatrixCell(arm, None), MatrixCell(arm, None)]
+    return [_average(arm, epoch, by_seed) for epoch in (epochs[0], epochs[-1])]
+
+
+def _average(arm: str, epoch: int, by_seed: Mapping[int, Mapping[int, Matrix]]) -> MatrixCell:
+    found = {
+        seed: np.array(tables[epoch], dtype=float)
+        for seed, tables in by_seed.items()
+        if epoch in tables
+    }
+    shape = next(iter(found.values())).shape
+    points = tuple(
+        make_point(
+            f"{row},{column}",
+            {s: float(m[row, column]) for s, m in found.items() if np.isfinite(m[row, column])},
+        )
+        for row in range(shape[0])
+        for column in range(shape[1])
+    )
+    return MatrixCell(arm, epoch, points, shape[1])
+
+
+def to_panel(rows: list[list[MatrixCell]], metric: str) -> Panel:
+    """Returns the numbers of the pictures, one series a picture."""
+    cells = [cell for row in rows for cell in row]
+    return Panel(metric, tuple(Series(c.name, c.points or (Point("", None),)) for c in cells))

@@ -1,19 +1,145 @@
-"""Everything that a report draws, as files and as pictures of its page."""
+"""All that a report draws beside its tables: figures, learning curves, the map and the history."""
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
+from dml_core.analysis.history import Result
+from dml_core.analysis.intervals import estimate_mean
 from dml_core.analysis.observations import Observations
 from dml_core.data.spreadsheet_cells import restore_cell
+from dml_core.studies.definition import Figure
+from dml_core.studies.metrics import Unit, unit_of
 from dml_core.studies.resolved import ResolvedStudy
-from tasks.report_page.figure import draw_figure, save_canvas
-from tasks.report_page.labels import name_metric
-from tasks.report_page.learning_curves import draw_learning_curves
+from tasks.report_page.draw import find_limits, set_unit
+from tasks.report_page.figure import (
+    WIDTH_INCHES,
+    draw_figure,
+    draw_ours,
+    measure_ours,
+    save_canvas,
+    write_numbers,
+)
 from tasks.report_page.page import Picture, embed_figure, embed_pixels
-from tasks.report_page.style import COLORS, INK, MARKERS, plain, report_style
+from tasks.report_page.panels import Panel, Point, Series, make_panels
+from tasks.report_page.style import (
+    COLORS,
+    INK,
+    MARKERS,
+    MISSING,
+    MUTED,
+    NO_SCORE,
+    label_metric,
+    name_metric,
+    plain,
+    report_style,
+)
+
+FEW_ARMS = 6
+_COLUMNS = 5
+
+
+def draw_learning_curves(
+    study: ResolvedStudy, observations: Observations, *, folder: Path
+) -> list[Path]:
+    """Writes the curves as PNG, SVG and CSV; returns their paths without endings.
+
+    Few arms share axes; many get one small picture each, with the others in grey behind.
+    """
+    selection = study.arm_config(study.baseline).selection_metric
+    metrics = (f"validation.{selection}", "train.loss")
+    if len(study.arms) <= FEW_ARMS:
+        figure = Figure(kind="lines", x="epoch", y=metrics, title="Learning curves")
+        panels = make_panels(study, observations, figure)
+        with report_style() as plt:
+            size = (WIDTH_INCHES, measure_ours(panels, figure))
+            canvas = plt.figure(figsize=size, layout="constrained")
+            draw_ours(canvas, panels, figure)
+            save_canvas(canvas, folder / "curves")
+        write_numbers(panels, folder / "curves.csv")
+        return [folder / "curves"]
+    targets = [folder / "curves-validation", folder / "curves-loss"]
+    for metric, target in zip(metrics, targets, strict=True):
+        figure = Figure(kind="lines", x="epoch", y=metric)
+        (panel,) = make_panels(study, observations, figure)
+        _draw_many(panel, target, is_shared=metric != "train.loss")
+        write_numbers([panel], target.with_suffix(".csv"))
+    return targets
+
+
+def _draw_many(panel: Panel, target: Path, *, is_shared: bool) -> None:
+    """Draws small multiples; losses of different arms have scales of their own."""
+    rows = -(-len(panel.series) // _COLUMNS)
+    height = 1.15 * rows + 0.75
+    # Places are given in inches and not searched for, which would take long for many axes.
+    margins = {
+        "left": 0.62 / WIDTH_INCHES,
+        "right": 1 - 0.1 / WIDTH_INCHES,
+        "bottom": 0.45 / height,
+        "top": 1 - 0.25 / height,
+    }
+    with report_style() as plt:
+        canvas, grid = plt.subplots(
+            rows,
+            _COLUMNS,
+            figsize=(WIDTH_INCHES, height),
+            squeeze=False,
+            gridspec_kw={**margins, "wspace": 0.3, "hspace": 0.42},
+        )
+        for axes in grid.flat:
+            axes.set_visible(False)
+        for number, (axes, series) in enumerate(zip(grid.flat, panel.series, strict=False)):
+            axes.set_visible(True)
+            others = [s for s in panel.series if s is not series] if is_shared else []
+            _draw_small(axes, series, others)
+            _set_small_axes(axes, panel.points if is_shared else series.points, panel)
+            is_lowest = number + _COLUMNS >= len(panel.series)
+            axes.tick_params(
+                labelbottom=is_lowest, labelleft=not is_shared or not number % _COLUMNS
+            )
+        canvas.text(0.5, 0.08 / height, "epoch", ha="center", fontsize=9)
+        label = plain(label_metric(panel.metric))
+        canvas.text(0.08 / WIDTH_INCHES, 0.5, label, va="center", rotation=90, fontsize=9)
+        save_canvas(canvas, target)
+
+
+def _set_small_axes(axes: Any, points: Sequence[Point], panel: Panel) -> None:
+    axes.set_ylim(*find_limits(points, metric=panel.metric, from_zero=False))
+    set_unit(axes.yaxis, panel.metric)
+    axes.yaxis.get_major_locator().set_params(nbins=3)
+    epochs = panel.xs
+    if epochs:
+        reach = 0.05 * (epochs[-1] - epochs[0]) or 0.5
+        axes.set_xlim(epochs[0] - reach, epochs[-1] + reach)
+        axes.set_xticks(sorted({epochs[0], epochs[-1]}))
+
+
+def _draw_small(axes: Any, series: Series, others: list[Series]) -> None:
+    for other in others:
+        axes.plot(*_means(other), color=MISSING, linewidth=0.5, alpha=0.7)
+    xs, means = _means(series)
+    points = [point for point in series.points if point.mean is not None]
+    lows = [p.mean if p.low is None else p.low for p in points]
+    highs = [p.mean if p.high is None else p.high for p in points]
+    axes.fill_between(xs, lows, highs, color=COLORS[0], alpha=0.2, linewidth=0)
+    axes.plot(xs, means, color=COLORS[0], linewidth=1.4)
+    name = series.name if len(series.name) <= 24 else f"{series.name[:11]}…{series.name[-12:]}"
+    axes.set_title(plain(name), fontsize=6.6, pad=3)
+    axes.tick_params(labelsize=6.5)
+    if not points:
+        axes.text(0.5, 0.5, NO_SCORE, transform=axes.transAxes, ha="center", va="center",
+                  fontsize=7.5, color=MUTED, style="italic")  # fmt: skip
+        axes.set_facecolor("#f4f4f4")
+
+
+def _means(series: Series) -> tuple[list[float], list[float]]:
+    points = [point for point in series.points if point.mean is not None]
+    return [point.x for point in points], [float(point.mean or 0) for point in points]
+
 
 FILE_NAME = "embedding_map.csv"
 MOST_NAMES = 80
@@ -123,3 +249,96 @@ def _describe_intervals(kind: str) -> str:
     if kind == "heatmap":
         return "Means over the seeds with half of their 95 % intervals."
     return "Means over the seeds." if kind == "matrices" else _INTERVALS
+
+
+MOST_DRAWN = 60
+"""Older results are left out, or the names of commits would lie over each other."""
+
+
+def draw_history(results: Sequence[Result], target: Path, *, title: str) -> list[Path]:
+    """Writes the drawing as PNG and SVG, and returns both.
+
+    Args:
+        results: of one study, the oldest first; those of the newest one's metric are drawn.
+        target: path without an ending.
+        title: above the drawing.
+    """
+    shown = [r for r in results if r.metric == results[-1].metric][-MOST_DRAWN:]
+    unit = unit_of(shown[-1].metric)
+    with report_style() as plt:
+        width = max(6.0, min(14.0, 0.45 * len(shown) + 2.5))
+        canvas, axes = plt.subplots(figsize=(width, 4.2), layout="constrained")
+        _draw_arms(axes, shown, unit)
+        hashes = list(dict.fromkeys(result.data_hash for result in shown))
+        for number, data_hash in enumerate(hashes):
+            _draw_champions(axes, shown, data_hash, number, unit)
+        _mark_accepted(axes, shown, unit)
+        _name_axes(axes, shown, unit)
+        axes.set_title(plain(title))
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        save_canvas(canvas, target)
+    return [target.with_suffix(".png"), target.with_suffix(".svg")]
+
+
+def _draw_arms(axes: Any, shown: Sequence[Result], unit: Unit) -> None:
+    """The means of the other arms, as small grey points."""
+    points = [
+        (place, unit.factor * fmean(scores.values()))
+        for place, result in enumerate(shown)
+        for arm, scores in result.scores.items()
+        if arm != result.champion and scores
+    ]
+    if points:
+        places, means = zip(*points, strict=True)
+        axes.scatter(places, means, s=8, color=MUTED, alpha=0.5, label="other arms", linewidths=0)
+
+
+def _draw_champions(
+    axes: Any, shown: Sequence[Result], data_hash: str, number: int, unit: Unit
+) -> None:
+    for place, result in enumerate(shown):
+        if result.data_hash != data_hash:
+            continue
+        low, mean, high = (unit.factor * value for value in champion_interval(result))
+        first = next(p for p, r in enumerate(shown) if r.data_hash == data_hash)
+        axes.errorbar(
+            [place], [mean], yerr=[[mean - low], [high - mean]], capsize=2.5,
+            color=COLORS[number % len(COLORS)], marker=MARKERS[number % len(MARKERS)],
+            label=f"data {data_hash[:12]}" if place == first else None,
+        )  # fmt: skip
+
+
+def champion_interval(result: Result) -> tuple[float, float, float]:
+    """Returns low, mean and high of the champion; all the same where one seed has no interval."""
+    values = list(result.scores.get(result.champion, {}).values())
+    if len(values) < 2:
+        only = values[0] if values else float("nan")
+        return only, only, only
+    found = estimate_mean(np.array(values))
+    return float(found.low), float(found.mean), float(found.high)
+
+
+def _mark_accepted(axes: Any, shown: Sequence[Result], unit: Unit) -> None:
+    points = [
+        (place, unit.factor * champion_interval(result)[1])
+        for place, result in enumerate(shown)
+        if result.accepted
+    ]
+    if points:
+        places, means = zip(*points, strict=True)
+        axes.scatter(
+            places, means, s=110, facecolors="none", edgecolors=INK, label="accepted", zorder=3
+        )
+
+
+def _name_axes(axes: Any, shown: Sequence[Result], unit: Unit) -> None:
+    names = [f"{result.time[:10]}\n{result.commit[:8] or 'no commit'}" for result in shown]
+    axes.set_xticks(range(len(shown)), [_plain_lines(name) for name in names], rotation=90)
+    axes.set_xlim(-0.6, len(shown) - 0.4)
+    axes.set_ylabel(
+        f"champion's {shown[-1].metric}{f' ({unit.name.strip()})' if unit.name else ''}"
+    )
+
+
+def _plain_lines(text: str) -> str:
+    return "\n".join(plain(line) for line in text.splitlines())

@@ -1,10 +1,13 @@
-"""The one look of all figures: colours, markers, line styles, sizes."""
+"""The one look of all reports: colours, markers, and names of metrics with their units."""
 
 import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from dml_core.studies.metrics import Unit
+from dml_core.studies.metrics import unit_of as find_unit
 
 # Okabe and Ito's colours, told apart also by colour-blind people; their yellow is too pale for
 # lines on white.
@@ -93,3 +96,110 @@ def plain(text: str) -> str:
     """Returns a text that matplotlib draws as it stands: a dollar sign begins no formula."""
     printable = "".join(c if c.isprintable() else "?" for c in text)
     return re.sub(r"\$", r"\\$", printable)
+
+
+PUBLISHED = "published"
+"""Stands for the metric of numbers that a paper printed."""
+_PUBLISHED_UNIT = Unit(1, "", "", 1)
+
+_NAMES = {
+    "map_at_r": "MAP@R",
+    "r_precision": "R-precision",
+    "nmi": "NMI",
+    "pair_f1": "F1",
+    "cost.step_seconds": "time of a training step",
+    "cost.memory_mib": "peak memory",
+    "gradient.positive": "gradient size, positive pairs",
+    "gradient.negative": "gradient size, negative pairs",
+    "train.loss": "training loss",
+    "train.active_fraction": "active share of the loss",
+    "table.hardest_distances": "hardest distance",
+}
+_PATTERNS = (
+    (r"^recall_at_(.+)$", r"R@\1"),
+    (r"^ndcg_at_(.+)$", r"nDCG@\1"),
+    (r"^mean_label_distance_at_(.+)$", r"label distance@\1"),
+)
+_AXES = {
+    "arm": "",
+    "epoch": "epoch",
+    "seconds": "training time (s)",
+    "hardness": "hardness of the sample",
+}
+_SPLITS = {"test": "test classes", "validation": "validation classes"}
+
+
+def name_metric(metric: str) -> str:
+    """Returns a metric's short name without its split: `test.recall_at_1` is R@1."""
+    if metric in _NAMES:
+        return _NAMES[metric]
+    split, _, name = metric.partition(".")
+    if split == "train":
+        return f"{name.replace('_', ' ')} in training"
+    return _name_score(name if split in (*_SPLITS, "table") else metric)
+
+
+def _name_score(name: str) -> str:
+    if name.startswith("binary_"):
+        return f"{_name_score(name.removeprefix('binary_'))} of binary codes"
+    hidden = re.match(r"^occluded_(center|boundary)_([^_]+)_(.+)$", name)
+    if hidden:
+        place = {"center": "centre", "boundary": "border"}[hidden[1]]
+        size = "" if hidden[2] == "*" else f" {hidden[2]}"
+        return f"{_name_score(hidden[3])}, {place} hidden{size}"
+    for pattern, short in _PATTERNS:
+        if re.match(pattern, name):
+            return re.sub(pattern, short, name).replace("@*", "@K")
+    return _NAMES.get(name, name.replace("_", " "))
+
+
+def unit_of(metric: str) -> Unit:
+    """Returns a metric's unit; numbers of papers are shown as they were printed."""
+    return _PUBLISHED_UNIT if metric == PUBLISHED else find_unit(metric)
+
+
+def label_metric(metric: str) -> str:
+    """Returns the text of an axis: name, where it was measured, unit."""
+    where = _SPLITS.get(metric.partition(".")[0], "")
+    return with_unit(", ".join(filter(None, (name_metric(metric), where))), metric)
+
+
+def label_together(metrics: tuple[str, ...]) -> str:
+    """Returns the text of an axis that several metrics of one unit share."""
+    if len(metrics) == 1:
+        return label_metric(metrics[0])
+    # What stands before the first comma or "of" is what the metrics have in common, if anything.
+    heads = {re.split(r", | of ", name_metric(metric))[0] for metric in metrics}
+    places = dict.fromkeys(_SPLITS.get(metric.partition(".")[0], "") for metric in metrics)
+    name = heads.pop() if len(heads) == 1 else "score"
+    return with_unit(", ".join(filter(None, (name, *places))), metrics[0])
+
+
+def with_unit(text: str, metric: str) -> str:
+    """Returns a label with its unit in brackets, where it does not say it itself."""
+    unit = unit_of(metric).name.strip()
+    return text if not unit or unit in text else f"{text} ({unit})"
+
+
+def label_axis(key: str, metrics: tuple[str, ...] = ()) -> str:
+    """Returns the text below an axis for a figure's x."""
+    if key == "*":
+        return "hidden share of the side" if "occluded" in "".join(metrics) else "K"
+    return _AXES.get(key, key)
+
+
+def show_value(value: Any) -> str:
+    """Returns a key's value as people read it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "none" if value is None else str(value)
+
+
+def show_number(value: float | None, metric: str, *, is_difference: bool = False) -> str:
+    """Returns a number in the metric's unit, without the unit; empty for None."""
+    if value is None:
+        return ""
+    unit = unit_of(metric)
+    return unit.show_difference(value) if is_difference else unit.show(value)

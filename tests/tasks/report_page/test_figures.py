@@ -7,9 +7,8 @@ from scipy import stats
 from dml_core.analysis.observations import Observations
 from dml_core.studies.definition import Figure, Published
 from tasks.report_page.figure import draw_figure, write_numbers
-from tasks.report_page.learning_curves import draw_learning_curves
 from tasks.report_page.panels import Panel, Point, Series
-from tasks.report_page.pictures import draw_embedding_map
+from tasks.report_page.pictures import draw_embedding_map, draw_learning_curves
 from tests.references.observed_studies import make_training, observe
 from tests.references.written_studies import read_study
 

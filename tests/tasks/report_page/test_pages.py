@@ -10,11 +10,10 @@ import pytest
 from dml_core.analysis.claims import Judgement
 from dml_core.analysis.summary import summarize
 from tasks.report import write_report
-from tasks.report_page.facts import describe_seconds, make_command
-from tasks.report_page.headline import make_headline
-from tasks.report_page.labels import label_metric, name_metric
+from tasks.report_page.answer import make_headline
 from tasks.report_page.page import write_front_page, write_summary
-from tasks.report_page.tables import make_arm_table
+from tasks.report_page.style import label_metric, name_metric
+from tasks.report_page.tables import describe_seconds, make_arm_table, make_command
 from tasks.study import StudyRequest, read_stage_seconds, timed_stage
 from tests.references.made_up_results import HOSTILE, make_results, make_score
 

@@ -1,6 +1,6 @@
 from dml_core.analysis.claims import judge_claims
 from dml_core.analysis.observations import Observations
-from tasks.answer import make_answer, summarize_scores
+from tasks.report_page.answer import make_answer, summarize_scores
 from tests.references.observed_studies import GRID, observe, read_claims
 from tests.references.written_studies import read_study
 

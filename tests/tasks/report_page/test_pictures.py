@@ -1,5 +1,5 @@
 from dml_core.analysis.history import Result
-from tasks.report_page.history_figure import MOST_DRAWN, champion_interval, draw_history
+from tasks.report_page.pictures import MOST_DRAWN, champion_interval, draw_history
 
 
 def make_result(number, **knobs):
