@@ -12,8 +12,8 @@ from prefect.runtime import deployment
 
 from dml_core.config.data import DataBase, DownloadedData
 from dml_core.data.records import DatasetError
-from flows.environment import outlive_server
-from flows.servers.living_runs import note_run
+from flows.servers.connect import outlive_server
+from flows.servers.record import note_run
 from tasks.artifacts import show_answer, show_datasets, show_run, show_scores, show_sweep
 from tasks.evaluate import evaluate_study
 from tasks.notify import tell_failure

@@ -5,6 +5,7 @@ Heavy libraries are imported inside the commands, so that `dml --help` answers a
 
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,6 @@ from flows.cli_drills import commands as drill_commands
 from flows.cli_options import DEFAULT_PARAMS, ParamsOption, SetOption
 from flows.cli_servers import commands as server_commands
 from flows.cli_studies import commands as study_commands
-from flows.environment import keep_loopback_off_proxies
 from flows.harmless_text import make_harmless
 from flows.interrupts import MISTAKES, stopped_by_signals
 from tasks.garbage import search_garbage_seldom
@@ -107,6 +107,7 @@ app.add_typer(server_commands)
 app.add_typer(drill_commands)
 
 
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _PINNED = ("baseline", "evaluate", "prepare", "run", "stage", "train")
 """Commands that compute: they use the sources of their start, whatever happens to the folder."""
 
@@ -121,7 +122,7 @@ def main() -> None:
     # Only now, so that a restarted command uses the sources of its first start.
     allow_restarts()
     search_garbage_seldom()
-    keep_loopback_off_proxies()
+    _keep_loopback_off_proxies()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("dml_core").setLevel(logging.INFO)
     redact_logs()
@@ -141,6 +142,18 @@ def _use_sources(arguments: Sequence[str]) -> bool:
         use_tree(tree)
         return True
     return False
+
+
+def _keep_loopback_off_proxies() -> None:
+    """Excludes loopback addresses from the proxies of the environment, for all child processes.
+
+    A proxy does not reach this machine's own servers. The user's own exclusions stay.
+    """
+    excluded = [os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY")]
+    names = [name.strip() for text in excluded for name in text.split(",") if name.strip()]
+    value = ",".join(dict.fromkeys([*names, *_LOOPBACK]))
+    # Some libraries read the one, some the other.
+    os.environ.update({"no_proxy": value, "NO_PROXY": value})
 
 
 @contextmanager

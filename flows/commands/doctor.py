@@ -20,9 +20,9 @@ from flows.doctor.ports import check_ports
 from flows.doctor.probing import Probe, run_probes
 from flows.doctor.request import DoctorRequest
 from flows.servers.access import sign_in_to_prefect
+from flows.servers.connect import choose_mlflow, choose_prefect
 from flows.servers.processes import find_process
 from flows.servers.record import ServerRecord, load_records
-from flows.servers.registry import choose_mlflow, choose_prefect
 from tasks.study import StudyRequest, load_context
 
 LONGER = "Look at it by hand, or give it longer: dml doctor --timeout 300"

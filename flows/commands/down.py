@@ -4,8 +4,7 @@ from pathlib import Path
 
 from flows.commands.terminal import say
 from flows.servers.background import stop_servers
-from flows.servers.living_runs import list_living_runs
-from flows.servers.record import load_records
+from flows.servers.record import list_active_runs, load_records
 
 
 def run_down(*, force: bool) -> None:
@@ -25,7 +24,7 @@ def run_down(*, force: bool) -> None:
 
 def check_nothing_runs(folder: Path, *, force: bool) -> None:
     """Raises ValueError when runs work with the servers of a folder; with `force` it warns."""
-    runs = list_living_runs(folder) if load_records(folder) else []
+    runs = list_active_runs(folder) if load_records(folder) else []
     if not runs:
         return
     named = "; ".join(run.describe() for run in runs)

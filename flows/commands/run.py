@@ -5,7 +5,7 @@ from pathlib import Path
 
 from flows.commands.studies import study_names
 from flows.commands.terminal import console, say
-from flows.environment import use_quiet_prefect
+from flows.servers.connect import set_up_prefect
 from tasks.study import StudyRequest, load_context
 from tasks.sweep.lock import check_is_free
 from tasks.versioning.stages import is_versioned, list_tracked
@@ -33,7 +33,7 @@ def run_studies_to_the_end(
         check_is_free(load_context(request).working_folder)
         if is_versioned(request):
             list_tracked()
-    wait_for_server = use_quiet_prefect()
+    wait_for_server = set_up_prefect()
     from flows.ablation import ablation
 
     wait_for_server()

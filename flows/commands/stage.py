@@ -3,7 +3,7 @@
 import logging
 from pathlib import Path
 
-from flows.environment import use_quiet_prefect
+from flows.servers.connect import set_up_prefect
 from tasks.study import StudyRequest
 from tasks.versioning.stages import (
     begin_stage,
@@ -32,7 +32,7 @@ def run_stage(stage: str, study: str | None, params: Path, assignments: list[str
         # DVC finds out at the next call where the study has other images now.
         track_study(request)
     run = pin_run(request, [stage] if known else [])
-    wait_for_server = use_quiet_prefect()
+    wait_for_server = set_up_prefect()
     from flows.ablation import STAGES as FLOWS
 
     wait_for_server()

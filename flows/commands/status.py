@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from flows.commands.terminal import say
-from flows.servers.registry import ServerStatus, list_statuses
+from flows.servers.connect import ServerStatus, list_statuses
 
 
 def run_status(*, as_json: bool) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from flows.commands.terminal import say
 from flows.servers.access import USER
 from flows.servers.background import start_servers
+from flows.servers.network import is_loopback
 from flows.servers.plans import WORK_POOL
-from flows.servers.ports import is_loopback
 from flows.servers.record import ServerRecord, load_records
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from flows.doctor.findings import Finding, broken, ok, warning
-from flows.servers.ports import BusyPortError, check_port_is_free, find_free_port
+from flows.servers.network import BusyPortError, check_port_is_free, find_free_port
 from flows.servers.record import ServerRecord
 
 DEFAULT_PORTS = {"prefect": 4200, "mlflow": 5000}

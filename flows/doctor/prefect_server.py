@@ -4,10 +4,10 @@ import secrets
 
 from flows.doctor.environment import find_version
 from flows.doctor.findings import Finding, broken, ok, warning
-from flows.doctor.http import Answer, NoAnswer, ask
 from flows.doctor.nodes import CLOCK_BROKEN_SECONDS
 from flows.doctor.request import DoctorRequest
 from flows.servers.access import authorization
+from flows.servers.network import Answer, NoAnswer, ask
 
 _NUM_REQUESTS = 4
 """One after the other, so that each may take a fourth of the time."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from flows.drills.processes import is_alive, kill_tree, name_of
-from flows.servers.ports import find_free_port
+from flows.servers.network import find_free_port
 
 START_SECONDS = 240.0
 STARTED = r"Ray runtime started"

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from flows.drills.fault import DrillFailed
 from flows.servers.access import prefect_sign_in
-from flows.servers.health import fetch_status
-from flows.servers.ports import find_free_port
+from flows.servers.network import fetch_status, find_free_port
 
 START_SECONDS = 400.0
 SIGN_IN = prefect_sign_in(secrets.token_urlsafe(24))

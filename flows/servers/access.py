@@ -1,7 +1,7 @@
-"""Who may use the servers that we start: one user with a password, in a file of the owner alone.
+"""Access to the servers of `dml up`: one user, with a password in a file that only the owner reads.
 
 Prefect's server compares one string, `dml:PASSWORD`; MLflow's has a user `dml`. Programs get the
-password by their environment, which other users cannot read, and never by their command line.
+password in their environment, which other users cannot read, and never on their command line.
 """
 
 import base64
@@ -35,10 +35,10 @@ def password_file(folder: Path) -> Path:
 
 
 def ensure_password(folder: Path) -> str:
-    """Returns the password of a folder's servers; the first call makes it.
+    """Returns the password of a folder's servers; the first call creates it.
 
     Raises:
-        ValueError: when the file is empty, or was removed while MLflow still has the password.
+        ValueError: if the file is empty, or is missing while MLflow still has the password.
     """
     make_state_folder(folder)
     path = password_file(folder)
@@ -49,7 +49,7 @@ def ensure_password(folder: Path) -> str:
                 f"{path} is missing, but MLflow keeps that password's hash in {users}. Restore "
                 f"the file, or remove {users.name} too (with all users in it) for a new password."
             )
-        # Whole or not at all: an empty file would be a password that nobody knows.
+        # Atomic: an empty file would be a lost password.
         temporary = make_owner_only_file(path.with_suffix(".partial"))
         temporary.write_text(secrets.token_urlsafe(24) + "\n", encoding="utf-8")
         os.replace(temporary, path)
@@ -58,7 +58,7 @@ def ensure_password(folder: Path) -> str:
 
 
 def read_password(path: Path) -> str:
-    """Returns the password that a file holds; raises ValueError where it holds none."""
+    """Returns the password in a file; raises ValueError if there is none."""
     is_there = path.exists()
     password = path.read_text(encoding="utf-8").strip() if is_there else ""
     if not password:
@@ -71,35 +71,35 @@ def read_password(path: Path) -> str:
 
 
 def prefect_sign_in(password: str) -> dict[str, str]:
-    """Returns the variable by which Prefect's clients sign in."""
+    """Returns the variable with which Prefect's clients sign in."""
     return {"PREFECT_API_AUTH_STRING": f"{USER}:{password}"}
 
 
 def prefect_server_settings(password: str, *, origin: str) -> dict[str, str]:
-    """Returns what a Prefect server needs so that it asks for the password.
+    """Returns the variables that make a Prefect server require the password.
 
     Args:
         password: of the server.
-        origin: address of its own pages; scripts of other pages may not read its answers.
+        origin: address of its own pages; scripts of other pages cannot read its answers.
     """
     return {
         "PREFECT_SERVER_API_AUTH_STRING": f"{USER}:{password}",
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin,
-        # Services of the server are clients of its own API.
+        # The server's own services are clients of its API.
         **prefect_sign_in(password),
     }
 
 
 def mlflow_server_settings(folder: Path, password: str) -> dict[str, str]:
-    """Returns what an MLflow server needs so that it asks for the password; writes its settings.
+    """Writes an MLflow server's settings file; returns variables that make it require the password.
 
     Raises:
-        ValueError: when the package that MLflow needs for it is not installed.
+        ValueError: if the package that MLflow needs for this is not installed.
     """
     if importlib.util.find_spec("flask_wtf") is None:
         raise ValueError(
-            "the MLflow server cannot ask for a password without the package Flask-WTF, and a "
-            "server that asks for none is not started. Install what is locked: make setup"
+            "the MLflow server cannot require a password without the package Flask-WTF, and a "
+            "server without one is not started. Install the locked packages: make setup"
         )
     state = make_state_folder(folder)
     users = make_owner_only_file(state / _MLFLOW_USERS)
@@ -111,13 +111,13 @@ def mlflow_server_settings(folder: Path, password: str) -> dict[str, str]:
         "MLFLOW_AUTH_CONFIG_PATH": str(settings),
         "MLFLOW_AUTH_ADMIN_USERNAME": USER,
         "MLFLOW_AUTH_ADMIN_PASSWORD": password,
-        # Signs the forms of its pages; one process serves them, so that any key does.
+        # Signs the forms of its pages; one process serves them, so that any key works.
         "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_urlsafe(24),
     }
 
 
 def sign_in_to_prefect(record: ServerRecord) -> dict[str, str]:
-    """Returns the variable by which clients sign in to a Prefect server that was started."""
+    """Returns the variable with which clients sign in to a Prefect server of `dml up`."""
     if not record.password_file:
         return {}
     return prefect_sign_in(read_password(Path(record.password_file)))
@@ -126,8 +126,8 @@ def sign_in_to_prefect(record: ServerRecord) -> dict[str, str]:
 def address_with_password(record: ServerRecord) -> str:
     """Returns an MLflow server's address with user and password.
 
-    Whoever opens the record takes them out of the address (tasks/tracking/address.py), so
-    that they reach this server and no other that the parameters may name.
+    tasks/tracking/address.py takes them out of the address, so that they reach this server and
+    no other that the parameters may name.
     """
     if not record.password_file:
         return record.address
@@ -137,7 +137,7 @@ def address_with_password(record: ServerRecord) -> str:
 
 
 def authorization(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Returns the header that signs in to a Prefect server, by Prefect's own variables."""
+    """Returns the header that signs in to a Prefect server, from Prefect's own variables."""
     chosen = environment.get("PREFECT_API_AUTH_STRING", "")
     key = environment.get("PREFECT_API_KEY", "")
     if chosen:

@@ -1,38 +1,37 @@
-"""Starts servers in the background and ends them."""
+"""Starts servers in the background and ends them.
+
+`prefect server start --background` is not used: its output goes to a pipe without a reader, and
+its pid file has no start time, so that neither a log nor a safe end would be possible.
+"""
 
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from flows.servers.access import address_with_password, authorization, sign_in_to_prefect
-from flows.servers.health import answers
-from flows.servers.orphans import close_runs
+from flows.servers.connect import answers
+from flows.servers.network import NoAnswer, ask, check_port_is_free, find_free_port
 from flows.servers.plans import (
+    WORK_POOL,
     ServerPlan,
     make_worker_name,
     plan_mlflow,
     plan_prefect,
     plan_worker,
-    prefect_home,
 )
-from flows.servers.ports import check_port_is_free, find_free_port
-from flows.servers.processes import (
-    end_processes,
-    find_family,
-    find_marked,
-    find_process,
-    start_detached,
-)
+from flows.servers.processes import end_processes, find_family, find_marked, start_detached
 from flows.servers.record import (
     ServerRecord,
     load_records,
     locked,
     make_state_folder,
+    prefect_home,
     save_records,
     state_folder,
 )
@@ -40,8 +39,14 @@ from tasks.owner_only import make_owner_only_file, make_owner_only_folder
 from tasks.tracking.address import ARTIFACT_FOLDER, DATABASE_FILE
 
 Say = Callable[[str], None]
-# The worker goes first, so that what it runs can still tell the Prefect server how it ended.
+# The worker ends first, so that its runs can still report their end to the Prefect server.
 ENDING_ORDER = ("worker", "mlflow", "prefect")
+UNFINISHED = ["PENDING", "RUNNING", "CANCELLING"]
+CRASHED = {
+    "type": "CRASHED",
+    "name": "Crashed",
+    "message": "The worker of this run was ended, by dml down or with its machine.",
+}
 
 
 def start_servers(
@@ -54,13 +59,13 @@ def start_servers(
     timeout_seconds: float,
     on_message: Say,
 ) -> dict[str, ServerRecord]:
-    """Starts what is not up yet, waits until all of it answers, and returns the record.
+    """Starts the servers that are not up, waits until all answer, and returns the records.
 
-    Running it twice is safe. When something does not come up, what this call started is ended.
+    Running it twice is safe. If a server does not come up, ends all that this call started.
 
     Raises:
-        BusyPortError: before anything is started.
-        ValueError: when a server ends, or does not answer in time; with the end of its log.
+        BusyPortError: before anything starts.
+        ValueError: if a server ends, or does not answer in time; with the end of its log.
     """
     with locked(folder):
         records = _forget_dead(folder)
@@ -71,7 +76,7 @@ def start_servers(
             _start(folder, plans, records, on_message=on_message)
             _wait_for(records.values(), timeout_seconds=timeout_seconds)
             if "worker" not in records:
-                _close_left_runs(folder, records)
+                _close_orphaned_runs(folder, records)
             if with_worker and "worker" not in records:
                 worker = plan_worker(
                     folder,
@@ -87,7 +92,7 @@ def start_servers(
 
 
 def stop_servers(folder: Path) -> list[ServerRecord]:
-    """Ends what `start_servers` started in a folder, and nothing else; returns what was ended."""
+    """Ends the servers that `start_servers` started in a folder; returns their records."""
     with locked(folder):
         records = load_records(folder)
         ended = [records[name] for name in ENDING_ORDER if name in records]
@@ -96,14 +101,9 @@ def stop_servers(folder: Path) -> list[ServerRecord]:
 
 
 def _forget_dead(folder: Path) -> dict[str, ServerRecord]:
-    """Returns the records of living programs; of dead ones, what they left behind is ended."""
+    """Returns the records of living programs; ends the children that dead ones left behind."""
     records = load_records(folder)
-    dead = {
-        name
-        for name, record in records.items()
-        if find_process(record.pid, created=record.created) is None
-    }
-    _end(folder, records, names=dead)
+    _end(folder, records, names={name for name in records if not records[name].is_alive})
     return records
 
 
@@ -150,12 +150,12 @@ def _start(
         environment = {**os.environ, **plan.environment}
         process = start_detached(plan.command, environment=environment, folder=folder, log=log)
         records[plan.name] = _make_record(plan, process, log)
-        # At once, so that a killed `dml up` leaves nothing that `dml down` does not find.
+        # At once, so that `dml down` finds everything that a killed `dml up` leaves.
         save_records(folder, records)
 
 
 def _make_storage(folder: Path) -> None:
-    """Makes what the servers write to, for the owner alone, also where it was open before."""
+    """Makes the files and folders of the servers, and closes them to other users."""
     make_state_folder(folder)
     # The Prefect server does not make this folder itself, and fails to open its database.
     make_owner_only_folder(prefect_home(folder))
@@ -182,18 +182,18 @@ def _wait_for(records: Iterable[ServerRecord], *, timeout_seconds: float) -> Non
     deadline = time.monotonic() + timeout_seconds
     for record in list(records):
         while not answers(record):
-            if find_process(record.pid, created=record.created) is None:
-                raise ValueError(f"the {record.title} ended while it started. {_tell_log(record)}")
+            if not record.is_alive:
+                raise ValueError(f"the {record.title} ended while it started. {_quote_log(record)}")
             if time.monotonic() > deadline:
                 raise ValueError(
                     f"the {record.title} does not answer at {record.address} after "
-                    f"{timeout_seconds:g} s. {_tell_log(record)}\n"
+                    f"{timeout_seconds:g} s. {_quote_log(record)}\n"
                     "On a slow machine give it longer: dml up --timeout 300"
                 )
             time.sleep(0.2)
 
 
-def _tell_log(record: ServerRecord, *, num_lines: int = 15) -> str:
+def _quote_log(record: ServerRecord, *, num_lines: int = 15) -> str:
     lines = Path(record.log).read_text(encoding="utf-8", errors="replace").splitlines()
     return "\n".join([f"The end of its log, {record.log}:", *lines[-num_lines:]])
 
@@ -204,24 +204,58 @@ def _end(folder: Path, records: dict[str, ServerRecord], *, names: set[str]) -> 
             end_processes(partial(_find_all, records.pop(name)))
             save_records(folder, records)
             if name == "worker":
-                _close_left_runs(folder, records)
+                _close_orphaned_runs(folder, records)
 
 
 def _find_all(record: ServerRecord) -> list[psutil.Process]:
     found = find_family(record.pid, created=record.created)
     if record.worker_name:
-        # Runs have sessions of their own and outlive a worker that was killed. Prefect names the
-        # worker in their environment, and what they start inherits it.
+        # Runs have their own sessions and outlive a killed worker. Prefect names the worker in
+        # their environment, and their children inherit it.
         found += find_marked("PREFECT__WORKER_NAME", record.worker_name)
     return found
 
 
-def _close_left_runs(folder: Path, records: dict[str, ServerRecord]) -> None:
-    # Without its password there is no way in, and `dml down` ends the rest all the same.
-    with contextlib.suppress(ValueError):
+def _close_orphaned_runs(folder: Path, records: dict[str, ServerRecord]) -> None:
+    """Marks the unfinished runs of a worker that is gone as crashed, with their subflows.
+
+    Prefect would show them as running for ever. A schedule allows one run at a time, so that an
+    orphan would also cancel every later run.
+    """
+    # Without the password or an answer the runs stay as they are; `dml down` ends the rest.
+    with contextlib.suppress(ValueError, NoAnswer):
         if server := records.get("prefect"):
-            close_runs(
-                f"{server.address}/api",
-                worker_name=make_worker_name(folder),
-                headers=authorization(sign_in_to_prefect(server)),
+            post = partial(
+                _post, f"{server.address}/api", authorization(sign_in_to_prefect(server))
             )
+            runs = _find_unfinished(post, {"work_pools": {"name": {"any_": [WORK_POOL]}}})
+            for run in runs:
+                if (run.get("labels") or {}).get("prefect.worker.name") == make_worker_name(folder):
+                    _mark_crashed(post, run)
+
+
+def _mark_crashed(post: Callable[..., Any], run: dict[str, Any]) -> None:
+    children = {"flow_runs": {"parent_flow_run_id": {"any_": [run["id"]]}}}
+    for child in _find_unfinished(post, children):
+        _mark_crashed(post, child)
+    post(f"/flow_runs/{run['id']}/set_state", {"state": CRASHED, "force": True})
+
+
+def _find_unfinished(post: Callable[..., Any], filters: dict[str, Any]) -> list[dict[str, Any]]:
+    flow_runs = {**filters.get("flow_runs", {}), "state": {"type": {"any_": UNFINISHED}}}
+    found: list[dict[str, Any]] = post("/flow_runs/filter", {**filters, "flow_runs": flow_runs})
+    return found
+
+
+def _post(api_url: str, headers: Mapping[str, str], path: str, content: dict[str, Any]) -> Any:
+    for pause_seconds in (0.5, 1.0, 2.0, 4.0, 0.0):
+        answer = ask(
+            "POST", f"{api_url}{path}", timeout_seconds=10.0, content=content, headers=headers
+        )
+        if answer.status < 300:
+            return answer.content
+        # The server answers 503 while another request writes to its sqlite database.
+        if answer.status != 503:
+            break
+        time.sleep(pause_seconds)
+    raise NoAnswer(f"{path} was refused with status {answer.status}")

@@ -1,4 +1,4 @@
-"""What is started for each server: the command, its surroundings, and where it will answer."""
+"""How each server starts: its command, its environment, and its address."""
 
 import os
 import socket
@@ -17,8 +17,8 @@ from flows.servers.access import (
     prefect_server_settings,
     prefect_sign_in,
 )
-from flows.servers.ports import is_loopback
-from flows.servers.record import state_folder
+from flows.servers.network import is_loopback
+from flows.servers.record import prefect_home
 
 WORK_POOL = "dml"
 QUIET = {"DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONUNBUFFERED": "1"}
@@ -37,11 +37,11 @@ class ServerPlan:
     """Added to the environment of the command line."""
     worker_name: str = ""
     password_file: str = ""
-    """File with the password that the server asks for."""
+    """File with the server's password."""
 
 
 def plan_prefect(folder: Path, *, host: str, port: int) -> ServerPlan:
-    """Returns how the Prefect server starts: its database stays in the project folder."""
+    """Returns the plan of the Prefect server; its database stays in the project folder."""
     address = make_address(host, port)
     password = ensure_password(folder)
     environment = {
@@ -49,11 +49,11 @@ def plan_prefect(folder: Path, *, host: str, port: int) -> ServerPlan:
         "PREFECT_HOME": str(prefect_home(folder)),
         "PREFECT_API_URL": f"{address}/api",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-        # In memory they would be lost with the server, and a run's slot be held for ever.
+        # In memory they would be lost with the server, and a run would keep its slot for ever.
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
             "prefect.server.concurrency.lease_storage.filesystem"
         ),
-        # A browser asks the address that it came by, be it a tunnel or another name.
+        # The page calls the address by which it was loaded, such as that of a tunnel.
         "PREFECT_SERVER_UI_API_URL": "/api",
         **prefect_server_settings(password, origin=address),
     }
@@ -70,10 +70,10 @@ def plan_prefect(folder: Path, *, host: str, port: int) -> ServerPlan:
 
 
 def plan_mlflow(folder: Path, *, host: str, port: int) -> ServerPlan:
-    """Returns how the MLflow server starts: mlflow.db and mlartifacts of the project folder.
+    """Returns the plan of the MLflow server, with mlflow.db and mlartifacts of the project folder.
 
     Raises:
-        ValueError: when it could not ask for a password.
+        ValueError: if it could not require a password.
     """
     access = mlflow_server_settings(folder, ensure_password(folder))
     address = make_address(host, port)
@@ -81,8 +81,8 @@ def plan_mlflow(folder: Path, *, host: str, port: int) -> ServerPlan:
     storage = (
         *("--backend-store-uri", "sqlite:///mlflow.db"),
         *("--artifacts-destination", "./mlartifacts"),
-        # On this machine files are named by their path, so that the record can be read and
-        # continued after `dml down` too; others reach them through the server alone.
+        # On this machine runs store artifacts by path, so that the store works without the server
+        # too; other machines reach artifacts only through the server.
         *(("--default-artifact-root", "./mlartifacts") if is_loopback(host) else ()),
     )
     flags = (
@@ -101,13 +101,12 @@ def plan_mlflow(folder: Path, *, host: str, port: int) -> ServerPlan:
 
 
 def plan_worker(folder: Path, *, prefect: str, mlflow: str) -> ServerPlan:
-    """Returns how the worker starts that runs what is scheduled.
+    """Returns the plan of the worker, which runs the scheduled studies.
 
     Args:
         folder: the project folder.
         prefect: address of the Prefect server.
-        mlflow: address of the MLflow server with its password, for runs where the environment
-            names no other.
+        mlflow: address of the MLflow server with its password; MLFLOW_TRACKING_URI overrides it.
     """
     worker_name = make_worker_name(folder)
     environment = {
@@ -131,23 +130,18 @@ def plan_worker(folder: Path, *, prefect: str, mlflow: str) -> ServerPlan:
 
 
 def make_worker_name(folder: Path) -> str:
-    """Returns the worker's name, the same at each start: by it runs that it left are found."""
+    """Returns the worker's name, equal at each start: it marks the runs of a dead worker."""
     return f"dml-{socket.gethostname()}-{zlib.crc32(str(folder.resolve()).encode()):08x}"
 
 
 def _allowed_hosts(host: str, address: str) -> list[str]:
-    """Lists the Host headers to answer; MLflow refuses others, which only a forged page sends."""
+    """Returns the Host headers that MLflow accepts; only a forged page sends others."""
     names = ["localhost", "127.0.0.1"]
     if not is_loopback(host):
         own = [entry.address for entries in psutil.net_if_addrs().values() for entry in entries]
         names += [socket.gethostname(), socket.getfqdn(), *(name for name in own if "." in name)]
     patterns = [pattern for name in names for pattern in (name, f"{name}:*")]
     return list(dict.fromkeys([*patterns, urlsplit(address).netloc]))
-
-
-def prefect_home(folder: Path) -> Path:
-    """Returns where Prefect keeps its files, so that none get into the user's home."""
-    return state_folder(folder) / "prefect"
 
 
 def make_address(host: str, port: int) -> str:

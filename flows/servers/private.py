@@ -1,4 +1,4 @@
-"""A Prefect server of one command alone: where none is up, and where the one in use is gone."""
+"""A Prefect server for one command: if none is up, or if the one in use goes away."""
 
 import atexit
 import logging
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from flows.servers.access import prefect_server_settings
-from flows.servers.health import fetch_status
+from flows.servers.network import fetch_status
 from tasks.guardian import guarded_folder
 from tasks.owner_only import make_owner_only_file, make_owner_only_folder
 
@@ -20,21 +20,21 @@ LOG_NAME = "private-server.log"
 _HOST = "127.0.0.1"
 _SECONDS_BETWEEN_LOOKS = 0.2
 _SOONEST_END_SECONDS = 60.0
-"""A server that ends sooner than this after its start counts as one that does not start."""
+"""A server that ends earlier than this after its start counts as a failed start."""
 _MOST_STARTS = 5
-"""After so many in a row that do not start, the run continues without its record."""
+"""After this many failed starts in a row, the run continues without the server."""
 _log = logging.getLogger(__name__)
 
 
 class PrivateServer:
     """Prefect's own temporary server, started without importing it into this process.
 
-    Prefect would start it by itself, wait for it, and spend seconds on importing all of a server;
-    here it comes up while this process imports what it needs.
+    Prefect would start it by itself, wait for it, and spend seconds on importing the server. Here
+    it starts while this process imports its own modules.
 
-    The record of a run must not stop the run, so that a server that dies is started again over the
-    same database. This process holds the port meanwhile: requests wait for the new server, where
-    Prefect's client would raise at once if nothing listened.
+    The loss of the server must not stop the run: a server that dies is started again over the same
+    database. This process holds the port in the meantime, so that requests wait for the new server;
+    without a listener Prefect's client would raise at once.
     """
 
     def __init__(self, home: Path, *, password: str, port: int = 0, in_place_of: str = "") -> None:
@@ -42,11 +42,12 @@ class PrivateServer:
 
         Args:
             home: folder of Prefect's database.
-            password: that it asks for.
+            password: of the server.
             port: to listen on; 0 takes a free one.
             in_place_of: address of a server that is up now; this one starts when that is gone.
         """
-        # It would outlive a killed command.
+        # The server would outlive a killed command. Not PDEATHSIG: the kernel sends it when the
+        # thread that started the child ends, and the guardian also ends grandchildren.
         guarded_folder()
         self._log_file = make_owner_only_file(make_owner_only_folder(home) / LOG_NAME)
         self._password = password
@@ -67,14 +68,14 @@ class PrivateServer:
 
     @property
     def api_url(self) -> str:
-        """What PREFECT_API_URL has to be."""
+        """The value for PREFECT_API_URL."""
         return f"http://{_HOST}:{self._port}/api"
 
     def wait(self, *, timeout_seconds: float) -> None:
         """Returns when the server answers; from then on it is started again when it ends.
 
         Raises:
-            ValueError: when it ends or does not answer in time, with the end of its log.
+            ValueError: if it ends or does not answer in time, with the end of its log.
         """
         deadline = time.monotonic() + timeout_seconds
         while fetch_status(f"{self.api_url}/health") != 200:
@@ -109,7 +110,7 @@ class PrivateServer:
                 self._start(self._socket)
 
     def _take_over(self) -> None:
-        """Takes the port of the server that this one stands in for, once that is gone."""
+        """Takes the port of the server that this one replaces, once that is gone."""
         try:
             taken = socket.create_server((_HOST, self._port))
         except OSError:
@@ -124,7 +125,7 @@ class PrivateServer:
 
     def _give_up(self) -> None:
         assert self._socket is not None
-        # Requests would wait for nothing; without a listener they fail at once.
+        # Without a listener requests fail at once instead of waiting in vain.
         self._socket.close()
         self._socket = None
         _log.error("the Prefect server of this run does not start again; see %s", self._log_file)
@@ -134,8 +135,8 @@ class PrivateServer:
         descriptor = listening.fileno()
         application = ["--factory", "prefect.server.api.server:create_app", "--lifespan", "on"]
         access = prefect_server_settings(self._password, origin=f"http://{_HOST}:{self._port}")
-        # A terminal sends Ctrl-C to it as well, and without it the command could not end: Prefect
-        # asks it for a minute to take note of that. Children inherit which signals are held back.
+        # A terminal sends Ctrl-C to the server as well. The command needs it until its end: Prefect
+        # tries for a minute to report the interrupt. Children inherit the signal mask.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with open(self._log_file, "ab") as log:
@@ -164,7 +165,7 @@ class PrivateServer:
             self._process.wait()
 
 
-# As Prefect starts it: without pages, and as the last process that may start a server.
+# As Prefect starts it: without pages, and without starting another server itself.
 _ENVIRONMENT = {
     "PREFECT_UI_ENABLED": "0",
     "PREFECT__SERVER_EPHEMERAL": "1",

@@ -1,4 +1,4 @@
-"""Processes in the background: started in a session of their own, ended with all they started."""
+"""Background processes: each starts in its own session and ends with all its children."""
 
 import os
 import signal
@@ -11,16 +11,16 @@ import psutil
 
 from tasks.owner_only import make_owner_only_file
 
-# The clock of the boot time moves when the machine's clock is set; a pid comes round far later.
+# Start times shift when the machine's clock is set; a pid is reused much later than this.
 SAME_PROCESS_SECONDS = 2.0
 
 
 def start_detached(
     command: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: Path
 ) -> psutil.Process:
-    """Starts a program that outlives this one; what it prints goes to `log`.
+    """Starts a program that outlives this one and writes its output to `log`.
 
-    The log of the start before is kept beside it with the ending `.old`.
+    Keeps the previous log beside it, with the suffix `.old`.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists():
@@ -35,18 +35,18 @@ def start_detached(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            # Databases and logs are for their owner alone.
+            # Only the owner may read databases and logs.
             umask=0o077,
         )
     return psutil.Process(started.pid)
 
 
 def find_process(pid: int, *, created: float) -> psutil.Process | None:
-    """Returns the living process with a pid and a start time; another one with that pid is not it.
+    """Returns the living process with a pid and a start time; None if the pid was reused.
 
     Args:
         pid: its number.
-        created: when it started, in seconds since 1970.
+        created: its start time, in seconds since 1970.
     """
     try:
         process = psutil.Process(pid)
@@ -57,7 +57,7 @@ def find_process(pid: int, *, created: float) -> psutil.Process | None:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Returns whether a process still does something; one that waits to be collected does not."""
+    """Returns whether a process runs; a zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -67,8 +67,8 @@ def is_alive(process: psutil.Process) -> bool:
 def find_family(pid: int, *, created: float) -> list[psutil.Process]:
     """Returns the living processes of a background program: itself, its children, its session.
 
-    A program that was killed may leave children behind. They are in the session that it led, and
-    the system gives no new process a number that still names a session.
+    A killed program may leave children behind. They are in the session that it led, and the
+    system gives no new process the pid of an existing session.
     """
     if created < psutil.boot_time() - SAME_PROCESS_SECONDS:
         return []
@@ -82,9 +82,9 @@ def find_family(pid: int, *, created: float) -> list[psutil.Process]:
 
 
 def find_marked(name: str, value: str) -> list[psutil.Process]:
-    """Returns the living processes that have a value in their environment, by which they are ours.
+    """Returns the living processes with a certain value in their environment.
 
-    Processes of other users, whose environment cannot be read, are left out.
+    Skips processes of other users, whose environment cannot be read.
     """
     marked = []
     for process in psutil.process_iter():
@@ -97,22 +97,22 @@ def find_marked(name: str, value: str) -> list[psutil.Process]:
 
 
 def end_processes(find: Callable[[], list[psutil.Process]], *, grace_seconds: float = 15.0) -> None:
-    """Ends processes: first asked (SIGTERM), then, if they are still there, killed.
+    """Ends processes with SIGTERM, then with SIGKILL.
 
     Args:
-        find: returns those that live; called again later, since they may start others meanwhile.
-        grace_seconds: how long they have to end by themselves.
+        find: returns the living ones; called twice, since they may start others meanwhile.
+        grace_seconds: time between the two signals.
     """
-    asked = find()
-    _send(signal.SIGTERM, asked)
-    wait_until_gone(asked, seconds=grace_seconds)
-    stubborn = [*(process for process in asked if is_alive(process)), *find()]
+    found = find()
+    _send(signal.SIGTERM, found)
+    wait_until_gone(found, seconds=grace_seconds)
+    stubborn = [*(process for process in found if is_alive(process)), *find()]
     _send(signal.SIGKILL, stubborn)
     wait_until_gone(stubborn, seconds=5.0)
 
 
 def wait_until_gone(processes: Iterable[psutil.Process], *, seconds: float) -> bool:
-    """Waits until no process of several lives; returns False when the time is over before."""
+    """Waits until all processes have ended; returns False if the time is over before."""
     deadline = time.monotonic() + seconds
     while any(is_alive(process) for process in processes):
         if time.monotonic() > deadline:
@@ -124,7 +124,7 @@ def wait_until_gone(processes: Iterable[psutil.Process], *, seconds: float) -> b
 def _send(number: signal.Signals, processes: Iterable[psutil.Process]) -> None:
     for process in processes:
         try:
-            # psutil looks at the start time first, so that a reused pid gets no signal.
+            # psutil checks the start time first, so that a reused pid gets no signal.
             process.send_signal(number)
         except psutil.Error:
             continue

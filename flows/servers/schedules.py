@@ -1,15 +1,16 @@
-"""Schedules: a study that runs again and again, as a deployment on the Prefect server."""
+"""Schedules: studies that run by a cron expression, as deployments on the Prefect server."""
 
-from collections.abc import Mapping
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.servers.cron import next_dates
+from flows.servers.connect import check_server_answers, use_running_servers, without_credentials
 from flows.servers.plans import WORK_POOL
-from flows.servers.prefect_api import ensure_work_pool, has_worker, open_client
-from flows.servers.registry import use_running_servers
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -20,12 +21,13 @@ FLOW_NAME = "ablation"
 PREFIX = "study-"
 TAG = "dml-schedule"
 ENDED = ("COMPLETED", "FAILED", "CRASHED")
-"""States in which a run has come to an end by itself."""
+"""States of a run that ended by itself."""
+EXAMPLES = '"0 2 * * *" (every night at 02:00 UTC), "0 4 * * sun" (Sundays at 04:00 UTC)'
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """One deployment that comes due by a cron expression."""
+    """One deployment with a cron expression."""
 
     name: str
     """Name of the deployment: study-<name>, or as in prefect.yaml."""
@@ -37,16 +39,16 @@ class Schedule:
     next_run: str
     """In UTC, as ISO 8601; empty until the server has planned it."""
     last_run: str
-    """How the newest run that came to an end went, by the name of its state; empty before."""
+    """State of the newest run that ended; empty before the first."""
 
 
 @dataclass(frozen=True)
 class Created:
-    """What came of a new schedule."""
+    """The result of a new schedule."""
 
     next_dates: list[datetime]
     has_worker: bool
-    """Whether a worker is there to run it."""
+    """Whether a worker is online to run it."""
 
 
 def create_schedule(
@@ -58,25 +60,25 @@ def create_schedule(
     entrypoint: str = ENTRYPOINT,
     parameters: Mapping[str, Any] | None = None,
 ) -> Created:
-    """Lets a study run by a cron expression in UTC; a schedule that the study has is replaced.
+    """Schedules a study by a cron expression in UTC; replaces the study's previous schedule.
 
-    At most one run at a time: one that comes due while another works is cancelled.
+    One run at a time: a run that comes due while another works is cancelled.
 
     Args:
         study: name of the study.
         cron: minute, hour, day of month, month, day of week.
         folder: the project folder, in which runs take place.
-        profile: sizes to run it with.
+        profile: the size of the study.
         entrypoint: file and function of the flow, below the folder.
-        parameters: given to the flow beside `studies` and `profile`.
+        parameters: of the flow, beside `studies` and `profile`.
 
     Raises:
-        ValueError: when the cron expression is wrong or never comes due; when no server answers.
+        ValueError: if the cron expression is wrong or never comes due, or no server answers.
     """
     check_entrypoint(folder, entrypoint)
     dates = check_cron(cron, folder=folder)
     with open_client(folder) as client:
-        ensure_work_pool(client)
+        _ensure_work_pool(client)
         _create_deployment(
             client,
             name=f"{PREFIX}{study}",
@@ -85,14 +87,7 @@ def create_schedule(
             entrypoint=entrypoint,
             parameters={"studies": [study], "profile": profile, **(parameters or {})},
         )
-        return Created(dates, has_worker(client))
-
-
-def check_cron(cron: str, *, folder: Path) -> list[datetime]:
-    """Returns when a cron expression comes due next; raises ValueError when it is none."""
-    # Prefect reads the environment when it is imported, and the check of cron imports it.
-    use_running_servers(folder)
-    return next_dates(cron)
+        return Created(dates, _has_worker(client))
 
 
 def list_schedules(folder: Path) -> list[Schedule]:
@@ -105,10 +100,10 @@ def list_schedules(folder: Path) -> list[Schedule]:
 def delete_schedule(study: str, *, folder: Path) -> str:
     """Removes a study's schedule, or the deployment of that name; returns the deployment's name.
 
-    Planned runs go with it; one that already works goes on.
+    Removes planned runs too; a run that already works continues.
 
     Raises:
-        ValueError: when there is none; with the names there are.
+        ValueError: if there is none; with the existing names.
     """
     with open_client(folder) as client:
         deployments = {deployment.name: deployment for deployment in _deployments(client)}
@@ -117,17 +112,104 @@ def delete_schedule(study: str, *, folder: Path) -> str:
                 client.delete_deployment(deployments[name].id)
                 return name
     known = ", ".join(name.removeprefix(PREFIX) for name in sorted(deployments)) or "nothing"
-    raise ValueError(f"study {study!r} is not scheduled. What is scheduled: {known}.")
+    raise ValueError(f"study {study!r} is not scheduled. Scheduled are: {known}.")
+
+
+def check_cron(cron: str, *, folder: Path) -> list[datetime]:
+    """Returns the next dates of a cron expression; raises ValueError if it has none."""
+    # Prefect reads the environment when it is imported, and the check of cron imports it.
+    use_running_servers(folder)
+    return next_dates(cron)
+
+
+def next_dates(cron: str, *, count: int = 2) -> list[datetime]:
+    """Returns the next dates of a cron expression, in UTC.
+
+    Raises:
+        ValueError: if it is no cron expression, or never comes due. Prefect's own check accepts
+            the 31st of February, and its scheduler then fails on it at every round.
+    """
+    # The import takes a second.
+    from prefect.server.schemas.schedules import CronSchedule
+
+    if not cron.startswith("@") and len(cron.split()) != 5:
+        raise ValueError(
+            f"--cron must have five fields: minute, hour, day of month, month, day of week. "
+            f"Got {cron!r} with {len(cron.split())}. Examples: {EXAMPLES}."
+        )
+    try:
+        schedule = CronSchedule(cron=cron, timezone="UTC")
+        dates = asyncio.run(schedule.get_dates(count))
+    except Exception as error:
+        raise ValueError(
+            f"--cron {cron!r} never comes due or is no cron expression. Its fields are minute "
+            "(0-59), hour (0-23), day of month (1-31), month (1-12), day of week (0-6 or sun-sat). "
+            f"Examples: {EXAMPLES}."
+        ) from error
+    return list(dates)
 
 
 def check_entrypoint(folder: Path, entrypoint: str) -> None:
-    """Raises FileNotFoundError when the flow's file is not in the folder."""
+    """Raises FileNotFoundError if the flow's file is not in the folder."""
     path = folder / entrypoint.rpartition(":")[0]
     if not path.is_file():
         raise FileNotFoundError(
             f"{path} does not exist, so that a run would have nothing to do. "
             "Run the command in the project's folder."
         )
+
+
+@contextmanager
+def open_client(folder: Path) -> "Iterator[SyncPrefectClient]":
+    """Yields a client of the Prefect server that a folder uses.
+
+    Raises:
+        ValueError: if there is no server, if it does not answer, or if it refuses.
+    """
+    use_running_servers(folder)
+    api_url = os.environ.get("PREFECT_API_URL", "")
+    if not api_url:
+        raise ValueError(
+            "no Prefect server runs for this folder, and PREFECT_API_URL is not set; "
+            "schedules live in a server. Run: dml up --worker"
+        )
+    check_server_answers(
+        api_url, remedy="Start it, or unset PREFECT_API_URL and run: dml up --worker"
+    )
+    # Only now: prefect reads the environment when it is imported.
+    import httpx
+    from prefect.client.orchestration import get_client
+
+    try:
+        with get_client(sync_client=True) as client:
+            yield client
+    # A server of another version makes the client raise RuntimeError.
+    except (httpx.HTTPError, RuntimeError) as error:
+        raise ValueError(
+            f"the Prefect server at {without_credentials(api_url)} refused the request: {error}"
+        ) from error
+
+
+def _ensure_work_pool(client: "SyncPrefectClient") -> None:
+    """Creates the pool of scheduled runs if it is missing."""
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+    from prefect.workers.process import ProcessWorker
+
+    try:
+        client.read_work_pool(WORK_POOL)
+    except ObjectNotFound:
+        template = ProcessWorker.get_default_base_job_template()
+        pool = WorkPoolCreate(name=WORK_POOL, type="process", base_job_template=template)
+        try:
+            client.create_work_pool(pool)
+        except ObjectAlreadyExists:
+            return
+
+
+def _has_worker(client: "SyncPrefectClient") -> bool:
+    workers = client.read_workers_for_work_pool(WORK_POOL)
+    return any(str(worker.status.value) == "ONLINE" for worker in workers if worker.status)
 
 
 def _create_deployment(
@@ -157,7 +239,7 @@ def _create_deployment(
         job_variables={"working_dir": str(folder)},
         parameters=parameters,
         parameter_openapi_schema=schema.model_dump(),
-        # UTC, because in the night when clocks change a local time comes twice or not at all.
+        # UTC, because a local time occurs twice or never when the clocks change.
         schedules=[
             DeploymentScheduleCreate(schedule=CronSchedule(cron=cron, timezone="UTC"), active=True)
         ],
@@ -209,7 +291,7 @@ def _next_and_last(
         for run in runs
         if run.state_name == "Scheduled" and run.expected_start_time
     ]
-    # A cancelled one met another, or somebody stopped it: it says nothing of how the study went.
+    # A cancelled run met another or was stopped, and says nothing about the study.
     ended = [run for run in runs if run.state_type in ENDED]
     next_run = min(planned).isoformat(timespec="seconds") if planned else ""
     return next_run, (ended[0].state_name or "") if ended else ""

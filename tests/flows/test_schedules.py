@@ -20,9 +20,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from flows.servers.living_runs import list_living_runs
 from flows.servers.processes import find_marked, is_alive
-from flows.servers.record import load_records
+from flows.servers.record import list_active_runs, load_records
 from tests.references.prefect_api import (
     read_artifacts,
     read_deployments,
@@ -273,7 +272,7 @@ def test_unscheduling_removes_the_planned_runs(project, api):
     assert run_dml(project, "unschedule", "nightly").returncode == 0
     again = run_dml(project, "unschedule", "often")
     assert again.returncode == 2
-    assert "study 'often' is not scheduled. What is scheduled: slow, weekly." in again.stderr
+    assert "study 'often' is not scheduled. Scheduled are: slow, weekly." in again.stderr
 
 
 def test_of_two_runs_at_once_the_newer_is_cancelled(project, api):
@@ -311,7 +310,7 @@ def test_down_is_refused_while_a_run_works_and_ends_it_with_force(project, api):
     assert family
     # The run notes itself a moment after Prefect calls it running.
     assert wait_for(
-        lambda: any(run.what.endswith(" slow") for run in list_living_runs(project)), seconds=LONG
+        lambda: any(run.what.endswith(" slow") for run in list_active_runs(project)), seconds=LONG
     )
     before = load_records(project)
     refused = run_dml(project, "down")

@@ -17,9 +17,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from flows.servers.connect import use_running_servers
 from flows.servers.processes import find_family, is_alive
 from flows.servers.record import load_records
-from flows.servers.registry import use_running_servers
 from tests.references.running_servers import (
     call_api,
     make_project,

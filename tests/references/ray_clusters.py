@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flows.drills.ray_nodes import Cluster as TwoNodes
-from flows.servers.ports import find_free_port
+from flows.servers.network import find_free_port
 
 
 def free_port() -> int:

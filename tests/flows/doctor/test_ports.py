@@ -5,7 +5,7 @@ import pytest
 
 from flows.doctor import ports as module
 from flows.doctor.ports import check_ports
-from flows.servers.ports import find_free_port
+from flows.servers.network import find_free_port
 from flows.servers.record import ServerRecord
 
 

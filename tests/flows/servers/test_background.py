@@ -9,10 +9,10 @@ import pytest
 
 from flows.servers import background
 from flows.servers.background import start_servers, stop_servers
+from flows.servers.connect import list_statuses
 from flows.servers.plans import ServerPlan, make_address
 from flows.servers.processes import is_alive
 from flows.servers.record import load_records
-from flows.servers.registry import list_statuses
 
 # A parent that waits for a child, as MLflow's does; the child holds the port.
 PARENT = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]])"

@@ -3,8 +3,8 @@
 import pytest
 
 from flows.commands.up import check_host
+from flows.servers.network import is_loopback
 from flows.servers.plans import make_address, plan_mlflow, plan_prefect, plan_worker
-from flows.servers.ports import is_loopback
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104
 

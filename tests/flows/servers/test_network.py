@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from flows.servers.ports import BusyPortError, check_port_is_free, describe_holder, find_free_port
+from flows.servers.network import BusyPortError, check_port_is_free, describe_holder, find_free_port
 
 
 def check(port, host="127.0.0.1"):

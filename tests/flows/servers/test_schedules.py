@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from flows.servers.cron import next_dates
+from flows.servers.schedules import next_dates
 
 
 @pytest.fixture(autouse=True)

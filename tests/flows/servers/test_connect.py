@@ -2,8 +2,8 @@ import time
 
 import pytest
 
-from flows.environment import use_quiet_prefect
-from flows.servers.ports import find_free_port
+from flows.servers.connect import set_up_prefect
+from flows.servers.network import find_free_port
 
 
 def test_a_server_that_does_not_answer_is_named_within_seconds(monkeypatch, tmp_path):
@@ -14,6 +14,6 @@ def test_a_server_that_does_not_answer_is_named_within_seconds(monkeypatch, tmp_
     monkeypatch.setenv("PREFECT_API_URL", f"http://user:secret@127.0.0.1:{port}/api")
     started = time.monotonic()
     with pytest.raises(ValueError, match=rf"127\.0\.0\.1:{port}/api.*dml up") as caught:
-        use_quiet_prefect()
+        set_up_prefect()
     assert time.monotonic() - started < 15
     assert "secret" not in str(caught.value)
