@@ -18,7 +18,7 @@ from tasks.study import StudyContext, StudyRequest, load_context
 from tasks.sweep import cluster as ray_cluster
 from tasks.sweep import tune as ray_tune_job
 from tasks.sweep.conductor import Conductor, ListedTrials, SearchThenRepeats, SweepEvents
-from tasks.sweep.job import TrialOrder
+from tasks.sweep.job import TrialJob
 from tasks.sweep.progress import ProgressTracker
 from tasks.tracking.identity import SweepFacts
 from tasks.tracking.recorder import SweepRecorder
@@ -102,13 +102,13 @@ def _conduct(context: StudyContext, working_folder: Path) -> None:
                 conductor,
                 pipeline,
                 folder=working_folder / "tune",
-                make_order=lambda spec: _make_order(spec, ledger),
+                make_job=lambda spec: _make_job(spec, ledger),
             )
         recorder.finish({})
 
 
-def _make_order(spec: TrialSpec, ledger: Ledger) -> TrialOrder:
-    return TrialOrder(
+def _make_job(spec: TrialSpec, ledger: Ledger) -> TrialJob:
+    return TrialJob(
         spec=spec_to_plain(spec),
         folder=str(ledger.trial_folder(spec)),
         working_folder=str(Path.cwd()),

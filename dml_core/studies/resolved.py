@@ -14,7 +14,7 @@ from dml_core.config.problems import suggest
 from dml_core.seeding import numpy_stream
 from dml_core.studies.arms import ResolvedArm
 from dml_core.studies.definition import SchedulerConfig, Searcher, Study
-from dml_core.trials.spec import Stage, TrialSpec
+from dml_core.trials.spec import Phase, TrialSpec
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class ResolvedStudy:
         self,
         arm_name: str,
         suffix: str,
-        stage: Stage,
+        phase: Phase,
         number: int,
         values: Mapping[str, Any],
         config: TrialConfig,
@@ -187,7 +187,7 @@ class ResolvedStudy:
         # The three forms of suffix end differently, so no two trials share an id whatever the
         # names of the arms.
         trial_id = f"{arm_name}-{suffix}"
-        return TrialSpec(trial_id, self.name, arm_name, stage, number, dict(values), config)
+        return TrialSpec(trial_id, self.name, arm_name, phase, number, dict(values), config)
 
     def _check_values(self, arm_name: str, values: Mapping[str, Any]) -> None:
         space = self.get_arm(arm_name).space

@@ -45,7 +45,7 @@ def choose_winners(study: ResolvedStudy, records: Sequence[TrialRecord]) -> dict
     Raises:
         ValueError: for two records of one trial, or one of an arm that the study does not have.
     """
-    searched = [record for record in records if record.spec.stage == "search"]
+    searched = [record for record in records if record.spec.phase == "search"]
     _check_records(study, searched)
     by_arm: dict[str, list[TrialRecord]] = defaultdict(list)
     for record in searched:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from dml_core.config import TrialConfig
 
-Stage = Literal["search", "repeat"]
+Phase = Literal["search", "repeat"]
 """search: a try to find an arm's nuisance values; repeat: a winner trained with another seed."""
 
 
@@ -18,7 +18,7 @@ class TrialSpec:
     or `<arm>-seed3`."""
     study: str
     arm: str
-    stage: Stage
+    phase: Phase
     number: int
     """Which try of the arm, from 0; for repeats the position of the seed."""
     values: dict[str, Any]
@@ -57,7 +57,7 @@ def spec_to_plain(spec: TrialSpec) -> dict[str, Any]:
         "trial_id": spec.trial_id,
         "study": spec.study,
         "arm": spec.arm,
-        "stage": spec.stage,
+        "phase": spec.phase,
         "number": spec.number,
         "values": dict(spec.values),
         "config": spec.config.model_dump(mode="json"),

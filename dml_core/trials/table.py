@@ -17,7 +17,7 @@ _COLUMNS = pa.schema(
         ("trial_id", pa.string()),
         ("study", pa.string()),
         ("arm", pa.string()),
-        ("stage", pa.string()),
+        ("phase", pa.string()),
         ("number", pa.int64()),
         ("fold", pa.int64()),
         ("seed", pa.int64()),
@@ -58,7 +58,7 @@ def _to_row(record: TrialRecord, metrics: Sequence[str]) -> dict[str, Any]:
         "trial_id": spec.trial_id,
         "study": spec.study,
         "arm": spec.arm,
-        "stage": spec.stage,
+        "phase": spec.phase,
         "number": spec.number,
         "fold": spec.config.data.fold,
         "seed": spec.config.seed,
@@ -77,7 +77,7 @@ def _to_row(record: TrialRecord, metrics: Sequence[str]) -> dict[str, Any]:
 
 
 def _from_row(row: dict[str, Any]) -> TrialRecord:
-    plain = {key: row[key] for key in ("trial_id", "study", "arm", "stage", "number")}
+    plain = {key: row[key] for key in ("trial_id", "study", "arm", "phase", "number")}
     plain |= {"values": json.loads(row["values"]), "config": json.loads(row["config"])}
     kept = ("status", "reason", "epochs", "best_epoch", "score")
     validation = {

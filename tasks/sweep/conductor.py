@@ -50,11 +50,11 @@ class SearchThenRepeats:
         search: TrialSource,
         make_repeats: Callable[[Sequence[TrialRecord]], Iterable[TrialSpec]],
     ) -> None:
-        """Prepares both stages.
+        """Prepares both phases.
 
         Args:
-            search: the first stage.
-            make_repeats: returns the second stage's trials from the first one's records.
+            search: the trials of the first phase.
+            make_repeats: returns the repeats from the records of the search.
         """
         self.is_exhausted = False
         self._search = search
@@ -78,7 +78,7 @@ class SearchThenRepeats:
 
     def tell(self, record: TrialRecord) -> None:
         """Takes note of how a trial ended."""
-        if record.spec.stage == "search":
+        if record.spec.phase == "search":
             self._running.discard(record.spec.trial_id)
             self._records.append(record)
             self._search.tell(record)
@@ -184,7 +184,7 @@ class Conductor:
             waiting, self._waiting = self._waiting, None
             return waiting
         while not self.must_stop and (spec := self._source.next()) is not None:
-            self._tracker.stage = spec.stage
+            self._tracker.phase = spec.phase
             record = self._find(spec) or self._take_over(spec)
             if record is None:
                 self._ledger.open(spec)
@@ -217,7 +217,7 @@ class Conductor:
 
     def judges(self, spec: TrialSpec) -> bool:
         """Returns whether a trial may be stopped after any epoch for being behind others."""
-        return self._halving is not None and spec.stage != "repeat"
+        return self._halving is not None and spec.phase != "repeat"
 
     def end(self, spec: TrialSpec, *, error: str = "") -> None:
         """Takes note that a trial ended; what ended without result was stopped, and is kept."""
@@ -230,7 +230,7 @@ class Conductor:
     def _find(self, spec: TrialSpec) -> TrialRecord | None:
         """Returns the record of a trial that ended and can be used."""
         record = self._ledger.find(spec)
-        if record is None or spec.stage != "repeat" or record.status != "finished":
+        if record is None or spec.phase != "repeat" or record.status != "finished":
             return record
         folder = self._ledger.trial_folder(spec)
         if is_final_whole(folder, epochs=record.epochs):
@@ -242,7 +242,7 @@ class Conductor:
     def _take_over(self, spec: TrialSpec) -> TrialRecord | None:
         """Returns the record of a trial that was trained already under another name."""
         # Whether a trial goes on depends on the others of its search, and is not looked up.
-        if self._halving is not None and spec.stage == "search":
+        if self._halving is not None and spec.phase == "search":
             return None
         return self._pool.take_over(spec)
 
@@ -296,7 +296,7 @@ def refill_rungs(halving: SuccessiveHalving, ledger: Ledger) -> None:
     The last epoch of a trial that has not ended is left out: it is reported again, and judged.
     """
     for spec in ledger.known_specs():
-        if spec.stage != "search":
+        if spec.phase != "search":
             continue
         epochs = ledger.epochs(spec)
         judged = epochs if ledger.find(spec) else epochs[:-1]

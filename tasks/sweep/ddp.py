@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from dml_core.config import TrialConfig
 from dml_core.training.ddp import WorkerGroup, WorkerLost
 from dml_core.training.determinism import choose_device
-from tasks.sweep.job import TrialOrder
+from tasks.sweep.job import TrialJob
 from tasks.sweep.worker import work_as_other_rank
 
 _SECONDS_FOR_CAUSE = 10.0
@@ -30,7 +30,7 @@ class RankActor:
         """Returns the address at which the other ranks reach this one."""
         return str(get_node_ip_address())
 
-    def train(self, order: dict[str, Any], *, rank: int, host: str, port: int) -> None:
+    def train(self, job: dict[str, Any], *, rank: int, host: str, port: int) -> None:
         """Trains until the training ends, or another rank is gone."""
         from dml_core.training.ddp_local import LOOPBACK, connect_to_store, init_worker_group
 
@@ -43,15 +43,15 @@ class RankActor:
                 device=choose_device(config.training.device),
             )
 
-        work_as_other_rank(TrialOrder(**order), join=join)
+        work_as_other_rank(TrialJob(**job), join=join)
 
 
 @contextmanager
-def ray_worker_group(order: TrialOrder, config: TrialConfig) -> Iterator[WorkerGroup | None]:
+def ray_worker_group(job: TrialJob, config: TrialConfig) -> Iterator[WorkerGroup | None]:
     """Starts a rank in each bundle of this trial and yields rank 0's view; None for one worker.
 
     Args:
-        order: the trial.
+        job: the trial.
         config: the trial's configuration on this node.
 
     Raises:
@@ -63,7 +63,7 @@ def ray_worker_group(order: TrialOrder, config: TrialConfig) -> Iterator[WorkerG
     actors = _start_actors(config.trial.workers)
     futures: list[Any] = []
     try:
-        group = _init_rank_zero(order, config, actors, futures)
+        group = _init_rank_zero(job, config, actors, futures)
         try:
             yield group
         finally:
@@ -92,7 +92,7 @@ def _start_actors(workers: int) -> list[Any]:
 
 
 def _init_rank_zero(
-    order: TrialOrder, config: TrialConfig, actors: list[Any], futures: list[Any]
+    job: TrialJob, config: TrialConfig, actors: list[Any], futures: list[Any]
 ) -> WorkerGroup:
     """Starts the store, sends its address to the actors, and adds their futures to the list."""
     from dml_core.training.ddp_local import LOOPBACK, init_worker_group, start_store
@@ -106,7 +106,7 @@ def _init_rank_zero(
     host = LOOPBACK if set(addresses) == {own} else own
     store = start_store(host)
     futures += [
-        actor.train.remote(asdict(order), rank=rank, host=host, port=store.port)
+        actor.train.remote(asdict(job), rank=rank, host=host, port=store.port)
         for rank, actor in enumerate(actors, start=1)
     ]
     return init_worker_group(

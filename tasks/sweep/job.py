@@ -1,32 +1,134 @@
-"""What a sweep's driver tells a worker about a trial; light, for it is read before torch is."""
+"""What a worker receives for a trial, and the function that Ray Tune runs there.
 
-from dataclasses import dataclass, field
+The module imports no torch: a worker sets up its memory before torch is loaded.
+"""
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ray import tune
+
+from dml_core.config.pipeline import RayConfig
+from dml_core.trials.spec import spec_from_plain
+from tasks.run_log import NODE
 from tasks.sweep.node_data import DataSource
 
+Epoch = dict[str, Any]
+
+SECONDS_BETWEEN = 1.0
+"""Reports of a trial that is not judged are sent this often; its journal has them already."""
+JOB = "job"
+"""Key of Tune's config that holds a trial's job, as JSON so that Tune does not interpret it."""
+EPOCHS = "epoch_reports"
+"""Key of Tune's result that holds the reports of one or more epochs, as JSON."""
 HUNG_FILE = "hung.txt"
-"""In a trial's folder: why its last process was killed, where it did nothing for too long."""
+"""In a trial's folder: why its last process was killed, where it hung."""
 
 
 @dataclass(frozen=True)
-class TrialOrder:
-    """Everything that a worker needs to know of a trial, as plain values."""
+class TrialJob:
+    """Everything that a worker needs to know about a trial, as plain values."""
 
     spec: dict[str, Any]
     folder: str
     """The trial's folder in the ledger, absolute, seen by every node."""
     working_folder: str
-    """What relative paths of the configuration start from, where a node has it."""
+    """Base of the configuration's relative paths, where a node has it."""
     data_version: str
-    """What `describe_data` must say of the node's data; empty where nobody knows."""
+    """`describe_data` of the driver's data, which a node must match; empty if unknown."""
     data_source: DataSource = field(default_factory=dict)
     """Where a node that lacks the data fetches them."""
     timeout_seconds: float = 0.0
     """Longest time without a finished epoch; 0 for no limit."""
     is_judged: bool = False
-    """Whether the trial may be stopped after any epoch for being behind others."""
+    """Whether the trial may be pruned after any epoch."""
     code: str = ""
     """Hash of the training code that the worker must have imported; empty for any."""
     libraries: dict[str, str] = field(default_factory=dict)
     """Versions that the worker must have, by library."""
+
+
+class EpochReports:
+    """Batches the reports of epochs, so that short epochs do not flood the driver."""
+
+    def __init__(
+        self,
+        send: Callable[[list[Epoch]], None],
+        *,
+        at_once: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepares the batches.
+
+        Args:
+            send: receives the reports of one or more epochs, in order.
+            at_once: sends each epoch by itself, for a trial that may be pruned after any.
+            clock: returns seconds.
+        """
+        self._send = send
+        self._at_once = at_once
+        self._clock = clock
+        self._sent = clock()
+        self._waiting: list[Epoch] = []
+
+    def add(self, epoch: Epoch) -> None:
+        """Adds an epoch's report, and sends the batch where that is due."""
+        self._waiting.append(epoch)
+        is_last = epoch["epoch"] == epoch["num_epochs"]
+        if self._at_once or is_last or self._clock() - self._sent >= SECONDS_BETWEEN:
+            self.flush()
+
+    def flush(self) -> None:
+        """Sends the batch."""
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._send(waiting)
+            self._sent = self._clock()
+
+
+def run_tune_trial(config: dict[str, Any]) -> None:
+    """Trains the trial of Tune's config and reports its epochs to Tune.
+
+    Where the scheduler stops the trial, the report ends this function's thread.
+    """
+    from ray import tune
+
+    from tasks.sweep.ddp import ray_worker_group
+    from tasks.sweep.worker import work_on_trial
+
+    def send(epochs: list[Epoch]) -> None:
+        placed = [{**epoch, NODE: platform.node()} for epoch in epochs]
+        tune.report({"epoch": epochs[-1]["epoch"], EPOCHS: json.dumps(placed)})
+
+    job = job_from_config(config)
+    reports = EpochReports(send, at_once=job.is_judged)
+    work_on_trial(job, report=reports.add, start_group=ray_worker_group)
+    reports.flush()
+
+
+def job_to_config(job: TrialJob) -> dict[str, str]:
+    """Returns a job as the config of a Tune trial."""
+    return {JOB: json.dumps(asdict(job))}
+
+
+def job_from_config(config: dict[str, Any]) -> TrialJob:
+    """Returns the job in the config of a Tune trial."""
+    return TrialJob(**json.loads(config[JOB]))
+
+
+def bundles_of(ray_config: RayConfig, *, workers: int = 1) -> tune.PlacementGroupFactory:
+    """Returns the resources of a trial's workers: those of `ray` for each of them."""
+    bundle = {"CPU": ray_config.cpus_per_trial, "GPU": ray_config.gpus_per_trial}
+    needed = {kind: amount for kind, amount in bundle.items() if amount}
+    return tune.PlacementGroupFactory([needed] * workers)
+
+
+def bundles_of_trial(ray_config: RayConfig, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+    """Returns the resources of the trial in Tune's config."""
+    job = job_from_config(config) if config else None
+    workers = spec_from_plain(job.spec).config.trial.workers if job else 1
+    return bundles_of(ray_config, workers=workers)

@@ -23,7 +23,7 @@ class SweepProgress:
     """A sweep at one moment."""
 
     study: str
-    stage: str
+    phase: str
     """search or repeat."""
     running: int
     done: int
@@ -55,7 +55,7 @@ class ProgressTracker:
         num_concurrent: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.stage = "search"
+        self.phase = "search"
         self.total = total
         self.num_concurrent = num_concurrent
         self._study = study
@@ -84,7 +84,7 @@ class ProgressTracker:
         counts = Counter(self._ended.values())
         return SweepProgress(
             study=self._study,
-            stage=self.stage,
+            phase=self.phase,
             running=len(self._started),
             done=len(self._ended),
             total=self.total,
@@ -180,7 +180,7 @@ def _headline(progress: SweepProgress) -> str:
     for name in ("pruned", "diverged", "collapsed", "failed"):
         if count := getattr(progress, name):
             counts.append(f"{count} {name}")
-    return f"{progress.study}, {progress.stage}: {', '.join(counts)}; " + format_seconds(
+    return f"{progress.study}, {progress.phase}: {', '.join(counts)}; " + format_seconds(
         progress.seconds_left
     )
 

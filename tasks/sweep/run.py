@@ -22,7 +22,7 @@ from tasks.sweep.conductor import (
     TrialSource,
     refill_rungs,
 )
-from tasks.sweep.job import TrialOrder
+from tasks.sweep.job import TrialJob
 from tasks.sweep.lock import hold_folder
 from tasks.sweep.node_data import describe_data, open_ledger, remember_sources
 from tasks.sweep.output import SweepResult, write_sweep
@@ -179,8 +179,8 @@ def _run_on_cluster(
 
     working_folder, find_source = str(Path.cwd()), remember_sources(pipeline.data_access)
 
-    def make_order(spec: TrialSpec) -> TrialOrder:
-        return TrialOrder(
+    def make_job(spec: TrialSpec) -> TrialJob:
+        return TrialJob(
             spec=spec_to_plain(spec),
             folder=str(ledger.trial_folder(spec)),
             working_folder=working_folder,
@@ -196,7 +196,7 @@ def _run_on_cluster(
         conductor,
         pipeline,
         folder=ledger.folder / "tune",
-        make_order=make_order,
+        make_job=make_job,
         workers=workers,
     )
 
@@ -207,8 +207,8 @@ def _collect(study: ResolvedStudy, records: list[TrialRecord], output: Path) -> 
     def place(record: TrialRecord) -> tuple[int, int, int]:
         return record.spec.number, places[record.spec.arm], record.spec.config.data.fold
 
-    searched = sorted((r for r in records if r.spec.stage == "search"), key=place)
-    repeated = sorted((r for r in records if r.spec.stage == "repeat"), key=place)
+    searched = sorted((r for r in records if r.spec.phase == "search"), key=place)
+    repeated = sorted((r for r in records if r.spec.phase == "repeat"), key=place)
     return SweepResult(searched, choose_winners(study, searched), repeated, output)
 
 

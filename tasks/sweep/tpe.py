@@ -41,7 +41,7 @@ class TpeTrials:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._study = study
         self._known = {
-            (spec.arm, spec.number): spec.values for spec in known if spec.stage == "search"
+            (spec.arm, spec.number): spec.values for spec in known if spec.phase == "search"
         }
         self._searches = {arm.name: _ArmSearch(study, arm) for arm in study.searched_arms}
         self._order = self._hand_out()

@@ -20,23 +20,23 @@ from ray.tune.search import Searcher
 from dml_core.config.pipeline import PipelineConfig
 from dml_core.trials.spec import TrialSpec, spec_from_plain
 from tasks.machine_faults import recall_fault
-from tasks.sweep.cluster import count_concurrent
-from tasks.sweep.cluster_watch import is_cluster_lost
+from tasks.sweep.cluster import count_concurrent, is_cluster_lost
 from tasks.sweep.conductor import Conductor
-from tasks.sweep.job import HUNG_FILE, TrialOrder
-from tasks.sweep.trainable import (
+from tasks.sweep.job import (
     EPOCHS,
+    HUNG_FILE,
+    TrialJob,
     bundles_of,
     bundles_of_trial,
-    order_from_config,
-    order_to_config,
+    job_from_config,
+    job_to_config,
     run_tune_trial,
 )
 from tasks.sweep.worker import MESSAGES
 
 LOGGER = logging.getLogger(__name__)
 
-MakeOrder = Callable[[TrialSpec], TrialOrder]
+MakeJob = Callable[[TrialSpec], TrialJob]
 
 
 class _OnDriver:
@@ -52,10 +52,10 @@ class _OnDriver:
 class LedSearcher(_OnDriver, Searcher):
     """Hands Tune the trials that the conductor has next."""
 
-    def __init__(self, conductor: Conductor, make_order: MakeOrder) -> None:
+    def __init__(self, conductor: Conductor, make_job: MakeJob) -> None:
         super().__init__()
         self._conductor = conductor
-        self._make_order = make_order
+        self.make_job = make_job
 
     def suggest(self, trial_id: str) -> Any:
         """Returns the next trial's config, None when there is none yet, or that all is done."""
@@ -63,7 +63,7 @@ class LedSearcher(_OnDriver, Searcher):
         with self._conductor.kept_errors():
             spec = self._conductor.next()
         if spec is not None:
-            return order_to_config(self._make_order(spec))
+            return job_to_config(self.make_job(spec))
         return str(Searcher.FINISHED) if self._conductor.is_exhausted else None
 
     def on_trial_complete(
@@ -139,7 +139,7 @@ class LedCallback(_OnDriver, Callback):
 
     def _stops_for_machine(self, trial: Trial) -> bool:
         """Stops the sweep where a node cannot train, by its disk or its code."""
-        folder = Path(order_from_config(trial.config).folder)
+        folder = Path(job_from_config(trial.config).folder)
         fault = recall_fault(str(trial.get_error() or ""), folder)
         with self._conductor.kept_errors():
             if fault is not None:
@@ -191,7 +191,7 @@ class LedStopper(_OnDriver, Stopper):
 
 def _why_it_died(trial: Trial) -> str:
     """Returns why a trial's worker died, in a line; empty where nobody knows."""
-    note = Path(order_from_config(trial.config).folder) / HUNG_FILE
+    note = Path(job_from_config(trial.config).folder) / HUNG_FILE
     if note.exists():
         return note.read_text(encoding="utf-8")
     lines = str(trial.get_error() or "").strip().splitlines()
@@ -200,7 +200,7 @@ def _why_it_died(trial: Trial) -> str:
 
 
 def _spec_of(trial: Trial) -> TrialSpec:
-    return spec_from_plain(order_from_config(trial.config).spec)
+    return spec_from_plain(job_from_config(trial.config).spec)
 
 
 def run_tune_job(
@@ -208,7 +208,7 @@ def run_tune_job(
     pipeline: PipelineConfig,
     *,
     folder: Path,
-    make_order: MakeOrder,
+    make_job: MakeJob,
     workers: int = 1,
 ) -> None:
     """Runs all trials of a conductor on the joined cluster.
@@ -219,7 +219,7 @@ def run_tune_job(
         conductor: hands out the trials.
         pipeline: what a trial's workers get of the cluster, and how often a trial is restarted.
         folder: for Tune's own files.
-        make_order: from a trial's spec to what its worker has to know.
+        make_job: from a trial's spec to what its worker has to know.
         workers: most workers of a trial.
     """
     # A dead worker is an outcome that the record tells of.
@@ -235,7 +235,7 @@ def run_tune_job(
     tuner = tune.Tuner(
         trainable,
         tune_config=tune.TuneConfig(
-            search_alg=LedSearcher(conductor, make_order),
+            search_alg=LedSearcher(conductor, make_job),
             scheduler=LedScheduler(conductor),
             # The searcher says when there are no more trials.
             num_samples=-1,
@@ -264,4 +264,4 @@ def run_tune_job(
 
 
 def _name_trial(trial: Trial) -> str:
-    return str(order_from_config(trial.config).spec["trial_id"])
+    return str(job_from_config(trial.config).spec["trial_id"])

@@ -1,6 +1,13 @@
-"""Ends a process that no longer gets anywhere."""
+"""Kills a process that hangs.
+
+`faulthandler.dump_traceback_later(exit=True)` does not keep this promise: its timer runs inside
+the process, and a stopped process (SIGSTOP) runs no timer. So the watchdog is its own process,
+which runs this file as a program.
+"""
 
 import os
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,15 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_SCRIPT = Path(__file__).with_name("watchdog_process.py")
+_PAUSE, _ALIVE = b"p", b"g"
 
 
 class Watchdog:
-    """Kills this process when nothing happened for too long.
+    """Kills this process when it reports no progress for too long.
 
-    A hung training cannot be asked to stop, so its process has to go; whoever started it sees a
-    dead worker. A process of its own does that: a thread would stand still with a process that is
-    stopped, or that holds the interpreter's lock in a library.
+    Whoever started the process then sees a dead worker.
     """
 
     def __init__(self, timeout_seconds: float, *, note: Path, reason: str) -> None:
@@ -25,8 +30,8 @@ class Watchdog:
 
         Args:
             timeout_seconds: longest time between two pauses; 0 watches nothing.
-            note: file that gets the reason before the process ends.
-            reason: what to write there.
+            note: file that gets the reason before the process is killed.
+            reason: content of that file.
         """
         self._timeout_seconds = timeout_seconds
         self._note = note
@@ -35,18 +40,18 @@ class Watchdog:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Does not watch within the block, and begins the waiting anew after it."""
-        self._sign(b"p")
+        """Stops the clock within the block and restarts it from zero afterwards."""
+        self._signal(_PAUSE)
         try:
             yield
         finally:
-            self._sign(b"g")
+            self._signal(_ALIVE)
 
     def __enter__(self) -> Self:
         if self._timeout_seconds > 0:
             watched = [str(os.getpid()), str(self._timeout_seconds), str(self._note)]
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_SCRIPT), *watched, self._reason],
+                [sys.executable, "-I", "-S", __file__, *watched, self._reason],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -61,12 +66,37 @@ class Watchdog:
         trace: TracebackType | None,
     ) -> None:
         if self._process is not None:
-            # Closing its input tells the watchdog that there is nothing more to watch.
+            # The watchdog ends when its input is closed.
             self._process.communicate()
             self._process = None
 
-    def _sign(self, sign: bytes) -> None:
+    def _signal(self, sign: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:
-            # A watchdog that somebody ended is no reason to end the training.
+            # The training continues without a watchdog that was killed.
             with suppress(OSError):
                 self._process.stdin.write(sign)
+
+
+def watch(pid: int, seconds: float, note: Path, reason: str) -> None:
+    """Watches a process until standard input is closed or no sign comes for too long.
+
+    Args:
+        pid: the process, which has started this one.
+        seconds: longest time between two signs.
+        note: file that gets the reason before the process is killed.
+        reason: content of that file.
+    """
+    is_paused = False
+    while select.select([0], [], [], None if is_paused else seconds)[0]:
+        signs = os.read(0, 4096)
+        if not signs:
+            return
+        is_paused = signs.endswith(_PAUSE)
+    # If the parent is gone, its number may belong to another process.
+    if os.getppid() == pid:
+        note.write_text(reason, encoding="utf-8")
+        os.kill(pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    watch(int(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])

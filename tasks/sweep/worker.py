@@ -23,7 +23,7 @@ from dml_core.trials.journal import note_device, note_start, read_device, read_e
 from dml_core.trials.key import describe_device
 from dml_core.trials.spec import spec_from_plain
 from tasks.machine_faults import check_code, check_room, raise_machine_fault
-from tasks.sweep.job import HUNG_FILE, TrialOrder
+from tasks.sweep.job import HUNG_FILE, TrialJob
 from tasks.sweep.node_data import open_once, provide_data
 from tasks.sweep.watchdog import Watchdog
 from tasks.versioning.damage import identify_files
@@ -73,25 +73,21 @@ LOGGER = logging.getLogger(__name__)
 
 Report = Callable[[dict[str, Any]], None]
 
-StartGroup = Callable[[TrialOrder, TrialConfig], AbstractContextManager[WorkerGroup | None]]
+StartGroup = Callable[[TrialJob, TrialConfig], AbstractContextManager[WorkerGroup | None]]
 
 
-def _train_alone(
-    order: TrialOrder, config: TrialConfig
-) -> AbstractContextManager[WorkerGroup | None]:
+def _train_alone(job: TrialJob, config: TrialConfig) -> AbstractContextManager[WorkerGroup | None]:
     return nullcontext()
 
 
-def work_on_trial(
-    order: TrialOrder, *, report: Report, start_group: StartGroup = _train_alone
-) -> None:
+def work_on_trial(job: TrialJob, *, report: Report, start_group: StartGroup = _train_alone) -> None:
     """Trains a trial to its end, or goes on with it, and leaves result.json in its folder.
 
     Nothing that goes wrong inside the training is raised: it is the trial's outcome. What is the
     machine's fault is raised, as the death of this process would be seen.
 
     Args:
-        order: the trial.
+        job: the trial.
         report: gets an epoch's record after each epoch, and first those of an interrupted trial
             that nobody may have heard of.
         start_group: starts the other ranks of a trial that has several.
@@ -102,18 +98,18 @@ def work_on_trial(
         OutOfMemory: when this process gets no more memory.
         OtherCode: when this process has other code or libraries than the sweep.
     """
-    folder, config = Path(order.folder), spec_from_plain(order.spec).config
+    folder, config = Path(job.folder), spec_from_plain(job.spec).config
     if (folder / "result.json").exists():
         return
-    check_code(order.code, order.libraries)
+    check_code(job.code, job.libraries)
     prepare_memory()
-    _enter_working_folder(order)
+    _enter_working_folder(job)
 
-    limit = f"sweep.trial_timeout_seconds={order.timeout_seconds:g}"
+    limit = f"sweep.trial_timeout_seconds={job.timeout_seconds:g}"
     reason, note = f"no epoch finished within {limit}.", folder / HUNG_FILE
     try:
         with (
-            Watchdog(order.timeout_seconds, note=note, reason=reason) as watchdog,
+            Watchdog(job.timeout_seconds, note=note, reason=reason) as watchdog,
             collected_warnings() as messages,
             open(folder / "worker.lock", "a", encoding="ascii") as lock,
         ):
@@ -131,7 +127,7 @@ def work_on_trial(
                     with watchdog.paused():
                         report({**epoch, **take_messages(messages)})
 
-                _train(order, config, folder, tell, start_group)
+                _train(job, config, folder, tell, start_group)
     except WorkerLost:
         raise
     except Exception as error:
@@ -140,24 +136,24 @@ def work_on_trial(
         write_end(folder, config, outcome="failed", reason=_summarize(error))
 
 
-def work_as_other_rank(order: TrialOrder, *, join: Callable[[TrialConfig], WorkerGroup]) -> None:
+def work_as_other_rank(job: TrialJob, *, join: Callable[[TrialConfig], WorkerGroup]) -> None:
     """Trains as a rank above 0; rank 0 is in `work_on_trial`.
 
     Args:
-        order: the trial.
+        job: the trial.
         join: returns this rank's view of the group once all ranks are there.
 
     Raises:
         WorkerLost: when another rank is gone.
         OtherCode: when this process has other code or libraries than the sweep.
     """
-    check_code(order.code, order.libraries)
+    check_code(job.code, job.libraries)
     prepare_memory()
-    _enter_working_folder(order)
-    config, data = _open_data(order, spec_from_plain(order.spec).config)
+    _enter_working_folder(job)
+    config, data = _open_data(job, spec_from_plain(job.spec).config)
     group = join(config)
     try:
-        train_other_rank(config, data, Path(order.folder), group=group)
+        train_other_rank(config, data, Path(job.folder), group=group)
     finally:
         group.close()
 
@@ -173,40 +169,40 @@ def _settle_on_device(folder: Path, config: TrialConfig) -> None:
         note_device(folder, device)
 
 
-def _enter_working_folder(order: TrialOrder) -> None:
-    if Path(order.working_folder).is_dir():
-        os.chdir(order.working_folder)
+def _enter_working_folder(job: TrialJob) -> None:
+    if Path(job.working_folder).is_dir():
+        os.chdir(job.working_folder)
 
 
 class DataChanged(Exception):
     """The files that a trial reads were changed while it read them."""
 
 
-def _open_data(order: TrialOrder, config: TrialConfig) -> tuple[TrialConfig, DevelopmentData]:
-    config = provide_data(config, order.data_source, expected=order.data_version)
-    return config, open_once(config, expected=order.data_version)
+def _open_data(job: TrialJob, config: TrialConfig) -> tuple[TrialConfig, DevelopmentData]:
+    config = provide_data(config, job.data_source, expected=job.data_version)
+    return config, open_once(config, expected=job.data_version)
 
 
 def _train(
-    order: TrialOrder, config: TrialConfig, folder: Path, report: Report, start_group: StartGroup
+    job: TrialJob, config: TrialConfig, folder: Path, report: Report, start_group: StartGroup
 ) -> None:
     # A judged trial's last epoch is judged again; of others it is unknown which were sent.
     earlier = read_epochs(folder)
-    for epoch in earlier[-1:] if order.is_judged else earlier:
+    for epoch in earlier[-1:] if job.is_judged else earlier:
         report(epoch)
-    while not _train_on_same_data(order, config, folder, report, start_group):
+    while not _train_on_same_data(job, config, folder, report, start_group):
         LOGGER.warning("its data were changed while it read them; the epoch is trained again.")
 
 
 def _train_on_same_data(
-    order: TrialOrder,
+    job: TrialJob,
     config: TrialConfig,
     folder: Path,
     report: Report,
     start_group: StartGroup,
 ) -> bool:
     """Trains to the end; returns False when the data changed on the way, which cost an epoch."""
-    config, data = _open_data(order, config)
+    config, data = _open_data(job, config)
     opened = identify_files(config.data)
 
     def on_epoch_end(epoch: EpochReport, _: Checkpoint) -> None:
@@ -216,7 +212,7 @@ def _train_on_same_data(
         report(asdict(epoch))
 
     try:
-        with start_group(order, config) as group:
+        with start_group(job, config) as group:
             train_in_folder(
                 config,
                 data,

@@ -133,7 +133,7 @@ def make_trial_tags(spec: TrialSpec, facts: SweepFacts, *, differs: str) -> dict
         {
             "study": spec.study,
             "arm": spec.arm,
-            "stage": spec.stage,
+            "phase": spec.phase,
             "number": spec.number,
             "seed": spec.config.seed,
             "fold": spec.config.data.fold,

@@ -68,7 +68,7 @@ def test_run_answers_the_question(project):
 @pytest.mark.integration
 def test_every_arm_had_the_same_budget(project):
     trials = pd.read_parquet(project / "results" / "tiny" / "sweep" / "trials.parquet")
-    counts = trials[trials["stage"] == "search"].groupby("arm").size()
+    counts = trials[trials["phase"] == "search"].groupby("arm").size()
     assert counts.to_dict() == {"anchor": 2, "triplet": 2}
     scores = json.loads((project / "results/tiny/evaluate/scores.json").read_text())["scores"]
     assert {arm: sorted(seeds) for arm, seeds in scores.items()} == {

@@ -22,7 +22,7 @@ def test_every_arm_gets_the_same_number_of_tries_in_turn(tmp_path):
         "triplet-0", "anchor-0", "triplet-1", "anchor-1", "triplet-2", "anchor-2",
     ]  # fmt: skip
     assert {spec.config.seed for spec in specs} == {4}
-    assert {(spec.study, spec.stage) for spec in specs} == {("asked", "search")}
+    assert {(spec.study, spec.phase) for spec in specs} == {("asked", "search")}
 
 
 def test_values_go_into_the_configuration(tmp_path):

@@ -1,6 +1,6 @@
 """Reports of epochs are sent once a second at most, and none is lost or out of order."""
 
-from tasks.sweep.trainable import SECONDS_BETWEEN, EpochReports
+from tasks.sweep.job import SECONDS_BETWEEN, EpochReports
 
 
 class Clock:

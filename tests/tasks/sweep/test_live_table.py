@@ -8,7 +8,7 @@ from tasks.sweep.progress import SECONDS_BETWEEN_LINES, SweepProgress, format_se
 
 
 def make_progress(done=1, **changes):
-    values = {"study": "batch", "stage": "search", "running": 2, "total": 8, "pruned": 1}
+    values = {"study": "batch", "phase": "search", "running": 2, "total": 8, "pruned": 1}
     values |= {"diverged": 0, "collapsed": 0, "failed": 0, "best": {"a": 0.25, "b[x]": 0.5}}
     return SweepProgress(**{**values, "done": done, "seconds_left": 30.0, **changes})
 

@@ -201,10 +201,10 @@ def test_the_nodes_of_a_drills_cluster_listen_on_loopback_alone(cluster):
 JOINED = """
 import sys, time
 from dml_core.config.pipeline import RayConfig
-from tasks.sweep import cluster_watch
+from tasks.sweep import cluster
 from tasks.sweep.cluster import connect
 
-cluster_watch.SILENT_SECONDS = 3.0
+cluster.SILENT_SECONDS = 3.0
 with connect(RayConfig(address=sys.argv[1])):
     import ray
     print("joined", flush=True)

@@ -9,8 +9,7 @@ import pytest
 from dml_core.config import TrialConfig
 from dml_core.trials.spec import TrialSpec, spec_to_plain
 from tasks.machine_faults import DiskFull
-from tasks.sweep.job import HUNG_FILE, TrialOrder
-from tasks.sweep.trainable import EPOCHS, order_to_config
+from tasks.sweep.job import EPOCHS, HUNG_FILE, TrialJob, job_to_config
 from tasks.sweep.tune import LedCallback, LedScheduler, LedSearcher
 
 
@@ -46,8 +45,8 @@ class FakeTrial:
 
     def __init__(self, folder, error=None):
         spec = TrialSpec("a-0", "study", "a", "search", 0, {}, TrialConfig())
-        order = TrialOrder(spec_to_plain(spec), str(folder), str(folder), "")
-        self.config = order_to_config(order)
+        job = TrialJob(spec_to_plain(spec), str(folder), str(folder), "")
+        self.config = job_to_config(job)
         self._error = error
 
     def get_error(self):

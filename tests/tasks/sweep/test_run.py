@@ -10,7 +10,7 @@ from dml_core.trials.journal import read_epochs
 from dml_core.trials.table import read_trials
 from tasks.machine_faults import OtherCode
 from tasks.sweep.cluster import connect
-from tasks.sweep.job import TrialOrder
+from tasks.sweep.job import TrialJob
 from tasks.sweep.run import TooManyFailures, run_sweep
 from tasks.sweep.shared_trials import Origin, read_origin
 from tests.references.tiny_studies import TWO_ARMS, tiny_pipeline, tiny_study
@@ -203,9 +203,9 @@ def test_workers_with_other_code_stop_the_sweep_and_the_same_command_resumes(
     assert len(kept) == 1
 
     with monkeypatch.context() as patched:
-        # The order asks for what no worker of this cluster has.
-        other = lambda **order: TrialOrder(**{**order, "code": "other"})  # noqa: E731
-        patched.setattr("tasks.sweep.run.TrialOrder", other)
+        # The job requires what no worker of this cluster has.
+        other = lambda **job: TrialJob(**{**job, "code": "other"})  # noqa: E731
+        patched.setattr("tasks.sweep.run.TrialJob", other)
         with pytest.raises(OtherCode, match=r"than the sweep was started with \(other\)"):
             sweep(prepared, tmp_path, text, pipeline=one_by_one)
     assert {path: path.stat().st_mtime_ns for path in trials.glob("*/result.json")} == kept

@@ -22,8 +22,8 @@ METRIC = "map_at_r"
 CONFIG = TrialConfig()
 
 
-def make_spec(number, *, stage="search", arm="a", config=CONFIG):
-    return TrialSpec(f"{arm}-{stage}-{number}", "study", arm, stage, number, {}, config)
+def make_spec(number, *, phase="search", arm="a", config=CONFIG):
+    return TrialSpec(f"{arm}-{phase}-{number}", "study", arm, phase, number, {}, config)
 
 
 def other_seed(seed):
@@ -70,7 +70,7 @@ class Game:
 
 def test_repeats_wait_for_the_last_trial_of_the_search(tmp_path):
     first, second = make_spec(0), make_spec(1)
-    repeat = make_spec(0, stage="repeat", config=other_seed(1))
+    repeat = make_spec(0, phase="repeat", config=other_seed(1))
     game = Game(tmp_path, [first, second], [repeat])
     assert [game.conductor.next() for _ in range(3)] == [first, second, None]
     assert not game.conductor.is_exhausted
@@ -84,7 +84,7 @@ def test_repeats_wait_for_the_last_trial_of_the_search(tmp_path):
 
 
 def test_a_repeat_with_the_configuration_of_a_finished_search_trial_is_not_trained(tmp_path):
-    spec, repeat = make_spec(0), make_spec(0, stage="repeat")
+    spec, repeat = make_spec(0), make_spec(0, phase="repeat")
     game = Game(tmp_path, [spec], [repeat])
     game.conductor.next()
     game.play(spec, [0.1, 0.4])
@@ -124,7 +124,7 @@ def test_a_search_that_prunes_trains_its_own_trials_and_takes_over_repeats(tmp_p
     for number, each in enumerate((CONFIG, config)):
         before.conductor.next()
         before.play(make_spec(number, arm="x", config=each), [0.4])
-    own, repeat = make_spec(0), make_spec(1, stage="repeat", config=config)
+    own, repeat = make_spec(0), make_spec(1, phase="repeat", config=config)
     halving = SuccessiveHalving(grace_epochs=1, reduction_factor=2)
     game = Game(tmp_path / "own", [own], [repeat], halving=halving, sweeps=tmp_path)
     assert game.conductor.next() == own
@@ -190,7 +190,7 @@ def test_rungs_are_those_of_the_ledger_after_a_restart(tmp_path):
 
 def test_repeats_are_never_pruned(tmp_path):
     halving = SuccessiveHalving(grace_epochs=1, reduction_factor=2)
-    repeat = make_spec(0, stage="repeat", config=other_seed(3))
+    repeat = make_spec(0, phase="repeat", config=other_seed(3))
     game = Game(tmp_path, [make_spec(0)], [repeat], halving=halving)
     game.conductor.next()
     game.play(make_spec(0), [0.9, 0.9])
@@ -223,12 +223,12 @@ def test_an_error_of_a_listener_stops_the_sweep_and_is_raised(tmp_path):
         game.conductor.raise_error()
 
 
-@pytest.mark.parametrize(("stage", "runs_again"), [("repeat", True), ("search", False)])
+@pytest.mark.parametrize(("phase", "runs_again"), [("repeat", True), ("search", False)])
 def test_a_repeat_that_lost_its_last_checkpoint_goes_on_from_the_one_before(
-    tmp_path, stage, runs_again
+    tmp_path, phase, runs_again
 ):
-    spec = make_spec(0, stage=stage)
-    trials = ([spec], []) if stage == "search" else ([], [spec])
+    spec = make_spec(0, phase=phase)
+    trials = ([spec], []) if phase == "search" else ([], [spec])
     game = Game(tmp_path, *trials)
     assert game.conductor.next() == spec
     game.play(spec, [0.1, 0.4])

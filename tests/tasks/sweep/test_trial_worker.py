@@ -12,7 +12,7 @@ from dml_core.trials.journal import Ledger, note_device, read_device, read_epoch
 from dml_core.trials.key import describe_device, hash_training_code, read_libraries
 from dml_core.trials.spec import TrialSpec, spec_to_plain
 from tasks.machine_faults import DiskFull, OtherCode, OutOfMemory
-from tasks.sweep.job import TrialOrder
+from tasks.sweep.job import TrialJob
 from tasks.sweep.node_data import describe_data, open_once
 from tasks.sweep.worker import work_as_other_rank, work_on_trial
 from tests.references.tiny_trials import prepare_tiny, tiny_config
@@ -32,44 +32,44 @@ def same_folder_afterwards():
     os.chdir(before)
 
 
-def make_order(config, tmp_path, **knobs):
+def make_job(config, tmp_path, **knobs):
     spec = TrialSpec("a-0", "study", "a", "search", 0, {}, config)
     ledger = Ledger(tmp_path, code="", data_version=describe_data)
     folder = ledger.open(spec)
-    order = TrialOrder(
+    job = TrialJob(
         spec=spec_to_plain(spec),
         folder=str(folder),
         working_folder=str(tmp_path),
         data_version=knobs.pop("data_version", describe_data(config)),
         **knobs,
     )
-    return order, ledger, spec
+    return job, ledger, spec
 
 
 def test_a_trial_reports_its_epochs_and_leaves_a_result(tiny_root, tmp_path):
-    order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path)
+    job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path)
     reported = []
-    work_on_trial(order, report=reported.append)
+    work_on_trial(job, report=reported.append)
     assert [epoch["epoch"] for epoch in reported] == [1, 2, 3]
     assert ledger.find(spec).status == "finished"
-    work_on_trial(order, report=lambda epoch: pytest.fail("it had ended"))
+    work_on_trial(job, report=lambda epoch: pytest.fail("it had ended"))
 
 
 def test_a_stopped_trial_goes_on_and_tells_its_last_epoch_again(tiny_root, tmp_path):
-    order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path)
+    job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path)
     with pytest.raises(SystemExit):
-        work_on_trial(order, report=lambda epoch: exit())
+        work_on_trial(job, report=lambda epoch: exit())
     assert ledger.find(spec) is None
     reported = []
-    work_on_trial(order, report=reported.append)
+    work_on_trial(job, report=reported.append)
     assert [epoch["epoch"] for epoch in reported] == [1, 2, 3]
     assert ledger.find(spec).resumed == 1
 
 
 def test_an_exception_is_an_outcome_with_its_reason_and_traceback(tiny_root, tmp_path):
     config = tiny_config(tiny_root, sampler__batch_size=400)
-    order, ledger, spec = make_order(config, tmp_path)
-    work_on_trial(order, report=lambda epoch: None)
+    job, ledger, spec = make_job(config, tmp_path)
+    work_on_trial(job, report=lambda epoch: None)
     record = ledger.find(spec)
     assert record.status == "failed"
     assert "Error: " in record.reason
@@ -87,28 +87,28 @@ def test_an_exception_is_an_outcome_with_its_reason_and_traceback(tiny_root, tmp
 def test_a_worker_with_other_code_or_libraries_refuses_and_records_nothing(
     tiny_root, tmp_path, wanted, told
 ):
-    order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path, **wanted)
+    job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path, **wanted)
     with pytest.raises(OtherCode, match=told):
-        work_on_trial(order, report=lambda epoch: pytest.fail("it trained"))
+        work_on_trial(job, report=lambda epoch: pytest.fail("it trained"))
     with pytest.raises(OtherCode, match=told):
-        work_as_other_rank(order, join=lambda config: pytest.fail("it joined"))
+        work_as_other_rank(job, join=lambda config: pytest.fail("it joined"))
     assert [path.name for path in ledger.trial_folder(spec).iterdir()] == ["spec.json"]
     assert ledger.find(spec) is None
     same = {"code": hash_training_code(), "libraries": read_libraries()}
-    work_on_trial(replace(order, **same), report=lambda epoch: None)
+    work_on_trial(replace(job, **same), report=lambda epoch: None)
     record = ledger.find(spec)
     assert (record.status, record.resumed) == ("finished", 0)
 
 
 def test_a_trial_that_was_begun_on_another_device_is_trained_anew(tiny_root, tmp_path):
-    order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path)
+    job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path)
     with pytest.raises(SystemExit):
-        work_on_trial(order, report=lambda epoch: exit())
+        work_on_trial(job, report=lambda epoch: exit())
     folder = ledger.trial_folder(spec)
     assert read_device(folder) == describe_device(torch.device("cpu"))
     note_device(folder, "cpu of another kind")
     reported = []
-    work_on_trial(order, report=reported.append)
+    work_on_trial(job, report=reported.append)
     # No epoch of the other device is told again or kept.
     assert [epoch["epoch"] for epoch in reported] == [1, 2, 3]
     assert "begun on cpu of another kind and is trained anew" in reported[0]["messages"][0]
@@ -116,17 +116,17 @@ def test_a_trial_that_was_begun_on_another_device_is_trained_anew(tiny_root, tmp
 
 
 def test_a_lost_worker_is_no_outcome_and_the_trial_goes_on(tiny_root, tmp_path):
-    order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path)
+    job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path)
 
     @contextmanager
-    def lose(order, config):
+    def lose(job, config):
         raise WorkerLost("a worker of the trial is gone")
         yield
 
     with pytest.raises(WorkerLost):
-        work_on_trial(order, report=lambda epoch: None, start_group=lose)
+        work_on_trial(job, report=lambda epoch: None, start_group=lose)
     assert ledger.find(spec) is None
-    work_on_trial(order, report=lambda epoch: None)
+    work_on_trial(job, report=lambda epoch: None)
     assert ledger.find(spec).status == "finished"
 
 
@@ -137,32 +137,32 @@ def test_a_lost_worker_is_no_outcome_and_the_trial_goes_on(tiny_root, tmp_path):
 def test_a_fault_of_the_machine_is_no_outcome_and_the_trial_goes_on(
     tiny_root, tmp_path, error, told
 ):
-    order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path)
+    job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path)
 
     def fail(epoch):
         raise error
 
     with pytest.raises(told):
-        work_on_trial(order, report=fail)
+        work_on_trial(job, report=fail)
     assert ledger.find(spec) is None
     assert not (tmp_path / "trials/a-0/failure.txt").exists()
-    work_on_trial(order, report=lambda epoch: None)
+    work_on_trial(job, report=lambda epoch: None)
     assert ledger.find(spec).status == "finished"
 
 
 def test_a_damaged_checkpoint_is_told_with_the_next_epoch(tiny_root, tmp_path):
-    order, _, _ = make_order(tiny_config(tiny_root), tmp_path)
+    job, _, _ = make_job(tiny_config(tiny_root), tmp_path)
 
     def stop_late(epoch):
         if epoch["epoch"] == 2:
             exit()
 
     with pytest.raises(SystemExit):
-        work_on_trial(order, report=stop_late)
+        work_on_trial(job, report=stop_late)
     (newest,) = (tmp_path / "trials/a-0/checkpoints").glob("epoch_000002.pt")
     newest.write_bytes(newest.read_bytes()[:-100])
     reported = []
-    work_on_trial(order, report=reported.append)
+    work_on_trial(job, report=reported.append)
     told = [(epoch["epoch"], epoch["messages"]) for epoch in reported if "messages" in epoch]
     ((epoch, (message,)),) = told
     assert epoch == 2
@@ -171,14 +171,14 @@ def test_a_damaged_checkpoint_is_told_with_the_next_epoch(tiny_root, tmp_path):
 
 
 def test_other_data_than_the_driver_has_are_refused(tiny_root, tmp_path):
-    order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path, data_version="abc/def")
-    work_on_trial(order, report=lambda epoch: None)
+    job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path, data_version="abc/def")
+    work_on_trial(job, report=lambda epoch: None)
     assert "started with, abc/def. Got " in ledger.find(spec).reason
 
 
 def test_data_that_are_not_prepared_are_an_outcome(tmp_path):
-    order, ledger, spec = make_order(tiny_config(tmp_path / "nowhere"), tmp_path)
-    work_on_trial(order, report=lambda epoch: None)
+    job, ledger, spec = make_job(tiny_config(tmp_path / "nowhere"), tmp_path)
+    work_on_trial(job, report=lambda epoch: None)
     assert "Run: dml prepare" in ledger.find(spec).reason
 
 
@@ -190,8 +190,8 @@ def test_data_are_opened_once_a_process(tiny_root):
 
 
 def test_the_ledger_reads_what_training_writes(tiny_root, tmp_path):
-    order, ledger, spec = make_order(tiny_config(tiny_root), tmp_path)
-    work_on_trial(order, report=lambda epoch: None)
+    job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path)
+    work_on_trial(job, report=lambda epoch: None)
     result = json.loads((tmp_path / "trials/a-0/result.json").read_text())
     record = ledger.find(spec)
     assert (record.score, record.best_epoch) == (result["best_score"], result["best_epoch"])
@@ -203,10 +203,10 @@ def test_data_damaged_under_a_trial_cost_an_epoch_and_no_bit(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     prepare_tiny(tmp_path / "prepared")
     config = tiny_config(tmp_path / "prepared")
-    quiet, ledger, spec = make_order(config, tmp_path / "quiet")
+    quiet, ledger, spec = make_job(config, tmp_path / "quiet")
     work_on_trial(quiet, report=lambda epoch: None)
     wanted = without_times(read_epochs(ledger.trial_folder(spec)))
-    order, ledger, spec = make_order(config, tmp_path / "hit")
+    job, ledger, spec = make_job(config, tmp_path / "hit")
     images = config.data.prepared_path / "development" / "images.bin"
     reported = []
 
@@ -217,7 +217,7 @@ def test_data_damaged_under_a_trial_cost_an_epoch_and_no_bit(tmp_path, monkeypat
             with images.open("r+b") as stream:
                 stream.write(b"\xff" * (images.stat().st_size // 2))
 
-    work_on_trial(order, report=hit_after_the_first)
+    work_on_trial(job, report=hit_after_the_first)
     assert ledger.find(spec).status == "finished"
     assert "images.bin is damaged" in caplog.text
     assert "restored from preparing again" in caplog.text

@@ -63,7 +63,7 @@ def list_children():
     return [
         child
         for child in psutil.Process(os.getpid()).children()
-        if "watchdog_process" in " ".join(child.cmdline())
+        if "watchdog.py" in " ".join(child.cmdline())
     ]
 
 
@@ -91,5 +91,5 @@ def test_a_watchdog_that_is_gone_ends_nothing(tmp_path, sign):
     with Watchdog(600, note=tmp_path / "note", reason="") as dog:
         dog._process.kill()
         dog._process.wait()
-        dog._sign(sign)
-        dog._sign(sign)
+        dog._signal(sign)
+        dog._signal(sign)

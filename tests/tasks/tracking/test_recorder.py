@@ -124,7 +124,7 @@ def test_a_trial_has_all_params_and_the_tags_to_find_it(tmp_path, study, config,
     wanted = {
         "study": "dimension",
         "arm": "dim_8",
-        "stage": "search",
+        "phase": "search",
         "seed": "0",
         "fold": "0",
         "differs": "model.embedding_dim",
