@@ -9,7 +9,7 @@ UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 # Many tests wait for servers half of the time, so that three keep two cores busy.
 PYTEST_WORKERS ?= 3
 
-.PHONY: run setup browser test test-fast fuzz audit lint format bench lock clean help
+.PHONY: run setup browser test test-fast drill fuzz audit lint format bench lock clean help
 
 run: setup ## answer the default study on the embedded data, and say where to look
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dml run main
@@ -19,6 +19,13 @@ test: setup browser ## all tests, also the slow ones
 
 test-fast: setup ## tests that need no servers and train nothing for long
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile -m "not slow and not integration"
+
+COUNT ?= 10
+SEED ?= 0
+PARALLEL ?= 1
+drill: setup ## break COUNT=10 real sweeps; SEED=0 PARALLEL=1 ONLY="17 18" FAULT=disk-full OUTPUT=drills.jsonl
+	$(BIN)/python -m tests.drills --count $(COUNT) --seed $(SEED) --parallel $(PARALLEL) \
+	  $(if $(FAULT),--fault $(FAULT)) $(if $(ONLY),--only $(ONLY)) $(if $(OUTPUT),--output $(OUTPUT))
 
 CASES ?= 2000
 fuzz: setup ## CASES=2000 random cases of each test in tests/fuzz, other ones at every call

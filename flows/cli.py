@@ -15,7 +15,6 @@ from typing import Annotated
 import typer
 
 from flows.cli_data import data_app
-from flows.cli_drills import commands as drill_commands
 from flows.cli_options import DEFAULT_PARAMS, ParamsOption, SetOption
 from flows.cli_servers import commands as server_commands
 from flows.cli_studies import commands as study_commands
@@ -104,7 +103,6 @@ def losses() -> None:
 app.add_typer(data_app)
 app.add_typer(study_commands)
 app.add_typer(server_commands)
-app.add_typer(drill_commands)
 
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

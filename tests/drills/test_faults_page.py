@@ -1,16 +1,16 @@
-"""docs/faults.md tells of every fault, and its counts are those of the drills beside it."""
+"""docs/faults.md lists every fault, and its counts are those of docs/faults/drills.jsonl."""
 
 import ast
 import re
 from pathlib import Path
 
-from flows.drills.plan import make_drill
-from flows.drills.registry import FAULTS
-from tools.drill_table import PAGE, RUNS, read_drills, render_page, render_table
+from tests.drills.faults import FAULTS
+from tests.drills.plan import make_drill
+from tests.drills.report import PAGE, RUNS, read_lines, render_page, render_table
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
-DRILLS = read_drills(ROOT / RUNS)
+DRILLS = read_lines(ROOT / RUNS)
 
 
 def test_every_fault_is_on_the_page_and_no_other():
@@ -23,25 +23,25 @@ def test_the_counts_are_those_of_the_drills():
     assert render_page(TEXT, DRILLS) == TEXT
 
 
-def test_a_drill_more_or_one_that_failed_changes_the_page():
+def test_another_drill_or_a_failed_one_changes_the_page():
     failed = {**DRILLS[0], "result": "failed"}
     for other in ([*DRILLS, DRILLS[0]], [failed, *DRILLS[1:]]):
         assert render_page(TEXT, other) != TEXT
 
 
-def test_each_drill_is_one_of_its_seed_and_stands_there_once():
+def test_each_drill_belongs_to_its_seed_and_is_listed_once():
     numbers = [line["number"] for line in DRILLS]
     assert len(set(numbers)) == len(numbers)
     assert f"{len(numbers)} of the 100" in TEXT
-    # Faults that came later were no part of the plan that was counted.
+    # Faults that were added later are not part of the plan that was counted.
     counted = [fault for fault in FAULTS if fault.name in {line["fault"] for line in DRILLS}]
     for line in DRILLS:
-        drill = make_drill(0, line["number"], counted)
-        assert (drill.fault, drill.command) == (line["fault"], line["command"])
+        drill = make_drill(line["seed"], line["number"], counted)
+        assert drill.fault == line["fault"]
         assert (drill.moment.ended, drill.moment.epoch) == tuple(line["moment"].values())
 
 
-def test_a_fault_without_recorded_drills_has_no_row_of_counts():
+def test_a_fault_without_recorded_drills_has_no_row():
     one = DRILLS[0]
     assert render_table([one]).splitlines()[2:] == [
         f"| {one['fault']} | 1 | 1 |",

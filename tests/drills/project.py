@@ -1,4 +1,4 @@
-"""The tiny project that a drill breaks: eight trials of seconds on embedded data."""
+"""The tiny project that a drill breaks: eight short trials on embedded data."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from dml_core.config import resolve_trial_config
 from dml_core.config.loading import load_params, unflatten
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.sources.registry import list_images
-from flows.drills.databases import MLFLOW_DATABASE, PREFECT_DATABASE
+from tests.references.empty_databases import copy_databases
 
 STUDY = "tiny"
 NUM_TRIALS = 8
@@ -39,11 +39,11 @@ PARAMS: Mapping[str, Any] = {
 
 
 def make_project(folder: Path, *, databases: Path) -> Path:
-    """Writes the project with its data prepared and in DVC's cache; returns its folder.
+    """Writes the project, with prepared data that DVC tracks; returns its folder.
 
     Args:
-        folder: is made.
-        databases: from `make_databases`; copied, since making them takes half a minute.
+        folder: folder of the project; must not exist.
+        databases: folder with empty databases, which are copied.
     """
     (folder / "studies").mkdir(parents=True)
     (folder / "studies" / f"{STUDY}.yaml").write_text(STUDY_TEXT, encoding="utf-8")
@@ -52,21 +52,19 @@ def make_project(folder: Path, *, databases: Path) -> Path:
     data = resolve_trial_config(PARAMS, changes).data
     prepare_dataset(list_images(data), data, workers=1)
     _track(folder, data.prepared_path)
-    for name in (PREFECT_DATABASE, MLFLOW_DATABASE):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(databases / name, folder / name)
+    copy_databases(databases, folder)
     return folder
 
 
 def _track(folder: Path, data: Path) -> None:
-    """Makes the folder a DVC project that has a copy of the data."""
+    """Makes the folder a DVC project with the data in its cache."""
     from dvc.repo import Repo
 
     from tasks.versioning.session import quiet
 
     with quiet():
         Repo.init(str(folder), no_scm=True).close()
-        # What DVC would put beside the machine's other files goes with the drills.
+        # Keeps DVC's site cache inside the folder of the drills.
         place = folder.parent / "dvc"
         settings = ("no_scm = true", "analytics = false", f"site_cache_dir = {place}")
         text = "".join(f"    {line}\n" for line in settings)
@@ -79,7 +77,7 @@ def _track(folder: Path, data: Path) -> None:
 
 
 def copy_project(project: Path, folder: Path, *, params: Mapping[str, Any]) -> Path:
-    """Copies a project that has not run yet, with some parameters changed."""
+    """Copies a project that has not run yet, and changes some of its parameters."""
     shutil.copytree(project, folder)
     if params:
         change_params(folder, params)
@@ -87,7 +85,7 @@ def copy_project(project: Path, folder: Path, *, params: Mapping[str, Any]) -> P
 
 
 def change_params(folder: Path, params: Mapping[str, Any]) -> None:
-    """Changes parameters of a project, by their dotted keys."""
+    """Changes parameters of a project, by dotted key."""
     _write_params(folder, {**load_params(folder / "params.yaml"), **params})
 
 

@@ -1,20 +1,31 @@
-"""The promises of a sweep, each checked against one that nothing happened to."""
+"""The checks of a drill: each compares a sweep with an undisturbed one."""
 
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flows.drills.project import NUM_TRIALS
-from flows.drills.records import Run, list_files, read_record, read_table
+import pyarrow.parquet as pq
+
+from tests.drills.project import NUM_TRIALS, STUDY
 
 Ended = Mapping[str, tuple[str, int]]
+"""The starts and the time of the result of each ended trial."""
+Run = tuple[str, str, list[tuple[str, int, Any]]]
+"""A run in MLflow: its trial (empty for the sweep's run), its status, each metric's steps."""
+RUN_COLUMNS = ("train_seconds", "resumed")
+"""Columns of trials.parquet that differ from run to run."""
+_TIMES = ("train.seconds", "train.images_per_second", "train.peak_memory_mib", "train_seconds")
+"""Metrics whose values differ from run to run."""
+_RUN_FILES = ("logs", "mlartifacts", ".dml", ".dvc", "printed-", "server", "drill", "mlflow.db")
+"""Prefixes of file names that differ from run to run, or belong to the drill."""
 
 
 def check_results(folder: Path, undisturbed: Path) -> list[str]:
-    """Returns what is wrong with a finished sweep's table, record and files."""
+    """Returns the problems of a finished sweep's table, MLflow runs and files."""
     problems: list[str] = []
-    for check in (_compare_tables, _compare_records, _compare_files):
+    for check in (_compare_tables, _compare_runs, _compare_files):
         problems += _try(check, folder, undisturbed)
     return problems
 
@@ -30,8 +41,8 @@ def _compare_tables(folder: Path, undisturbed: Path) -> list[str]:
     return compare_tables(read_table(folder), read_table(undisturbed))
 
 
-def _compare_records(folder: Path, undisturbed: Path) -> list[str]:
-    return compare_records(read_record(folder), read_record(undisturbed))
+def _compare_runs(folder: Path, undisturbed: Path) -> list[str]:
+    return compare_runs(read_runs(folder), read_runs(undisturbed))
 
 
 def _compare_files(folder: Path, undisturbed: Path) -> list[str]:
@@ -41,7 +52,7 @@ def _compare_files(folder: Path, undisturbed: Path) -> list[str]:
 def compare_tables(
     rows: Sequence[Mapping[str, Any]], wanted: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """Returns where a table of trials is not the undisturbed one."""
+    """Returns where a table of trials differs from the undisturbed one."""
     problems = [] if len(rows) == NUM_TRIALS else [f"the table has {len(rows)} trials"]
     for row, other in zip(rows, wanted, strict=False):
         differing = sorted(key for key in other if row.get(key) != other[key])
@@ -51,8 +62,8 @@ def compare_tables(
     return problems
 
 
-def compare_records(runs: Sequence[Run], wanted: Sequence[Run]) -> list[str]:
-    """Returns what MLflow has too much, too little or otherwise."""
+def compare_runs(runs: Sequence[Run], wanted: Sequence[Run]) -> list[str]:
+    """Returns where the runs in MLflow differ from those of an undisturbed sweep."""
     problems = []
     for trial, times in Counter(trial for trial, _, _ in runs).items():
         if times > 1:
@@ -64,18 +75,18 @@ def compare_records(runs: Sequence[Run], wanted: Sequence[Run]) -> list[str]:
             name, step = double[0]
             problems.append(f"MLflow has {name} of epoch {step} of {trial} more than once")
     if not problems and list(runs) != list(wanted):
-        problems.append(f"MLflow's record differs: {_first_difference(runs, wanted)}")
+        problems.append(f"MLflow's runs differ: {_first_difference(runs, wanted)}")
     return problems
 
 
 def compare_files(found: set[str], wanted: set[str]) -> list[str]:
-    """Returns which files are left that a quiet run does not leave, and which are missing."""
+    """Returns the files that an undisturbed run does not leave, and those that are missing."""
     problems = [f"the file {name} is left" for name in sorted(found - wanted)]
     return problems + [f"the file {name} is missing" for name in sorted(wanted - found)]
 
 
 def compare_ended(before: Ended, after: Ended) -> list[str]:
-    """Returns which trials had ended and are gone, or ran again."""
+    """Returns the ended trials that are gone or ran again."""
     problems = [f"the finished trial {name} is lost" for name in before if name not in after]
     return problems + [
         f"the finished trial {name} ran again"
@@ -85,7 +96,7 @@ def compare_ended(before: Ended, after: Ended) -> list[str]:
 
 
 def count_starts(ended: Ended, *, at_most: int) -> list[str]:
-    """Returns which trials were started more often than the faults explain."""
+    """Returns the trials that were started more often than the faults explain."""
     return [
         f"trial {name} was started {len(starts)} times"
         for name, (starts, _) in ended.items()
@@ -94,7 +105,7 @@ def count_starts(ended: Ended, *, at_most: int) -> list[str]:
 
 
 def list_temporary(folder: Path) -> list[str]:
-    """Returns the temporary files that are left; PyTorch's shared cache is no such."""
+    """Returns the temporary files that are left, without PyTorch's shared cache."""
     names = sorted(path.name for path in folder.iterdir())
     return [
         f"the temporary file {name} is left"
@@ -113,3 +124,41 @@ def _first_difference(runs: Sequence[Run], wanted: Sequence[Run]) -> str:
         if len(found[2]) != len(other[2]):
             return f"{found[0]} has {len(found[2])} numbers for {len(other[2])}"
     return f"{len(runs)} runs for {len(wanted)}"
+
+
+def read_table(folder: Path) -> list[dict[str, Any]]:
+    """Returns the rows of a project's trials.parquet without the columns of one run."""
+    table = pq.read_table(folder / "results" / STUDY / "sweep" / "trials.parquet")
+    rows: list[dict[str, Any]] = table.drop_columns(list(RUN_COLUMNS)).to_pylist()
+    return rows
+
+
+def read_runs(folder: Path) -> list[Run]:
+    """Returns the runs in MLflow's database.
+
+    A run or a metric of an epoch that was logged twice appears twice.
+    """
+    database = sqlite3.connect(folder / "mlflow.db")
+    try:
+        runs = database.execute(
+            "select runs.run_uuid, tags.value, runs.status from runs left join tags"
+            " on tags.run_uuid = runs.run_uuid and tags.key = 'trial_id'"
+        ).fetchall()
+        metrics = database.execute("select run_uuid, key, step, value from metrics").fetchall()
+    finally:
+        database.close()
+    values: dict[str, list[tuple[str, int, Any]]] = {}
+    for run, key, step, value in metrics:
+        kept = None if key in _TIMES else value
+        values.setdefault(run, []).append((key, step, kept))
+    return sorted(
+        (trial or "", status, sorted(values.get(run, []), key=repr)) for run, trial, status in runs
+    )
+
+
+def list_files(folder: Path) -> set[str]:
+    """Returns the files of a project, without logs and names that differ from run to run."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {
+        str(path) for path in paths if not any(part.startswith(_RUN_FILES) for part in path.parts)
+    }

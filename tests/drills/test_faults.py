@@ -1,12 +1,12 @@
-"""Blows to real sweeps, as `dml drill` deals them: the result is that of a quiet run."""
+"""Faults in real sweeps, as in `make drill`: the result equals that of an undisturbed sweep."""
 
 import pytest
 
-from flows.drills.plan import Drill, Moment
-from flows.drills.project import NUM_EPOCHS, NUM_TRIALS
-from flows.drills.records import read_record, read_table
-from flows.drills.registry import find_fault
-from flows.drills.runner import DrillGround
+from tests.drills.checks import read_runs, read_table
+from tests.drills.faults import find_fault
+from tests.drills.plan import Drill, Moment
+from tests.drills.project import NUM_EPOCHS, NUM_TRIALS
+from tests.drills.runner import DrillGround
 from tests.references.empty_databases import find_databases
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory):
-    """The project, with a sweep that nothing happened to, and a Prefect server that is up."""
+    """The project with its undisturbed sweep, and the shared servers."""
     ground = DrillGround(tmp_path_factory.mktemp("drills"), databases=find_databases())
     with ground.open():
         ground.run_undisturbed()
@@ -24,11 +24,11 @@ def ground(tmp_path_factory):
 def test_the_undisturbed_sweep_has_each_trial_and_epoch_once(ground):
     trials = [row["trial_id"] for row in read_table(ground.undisturbed)]
     assert len(trials) == NUM_TRIALS
-    record = read_record(ground.undisturbed)
-    # The first is the sweep's own run.
-    assert [trial for trial, _, _ in record] == ["", *sorted(trials)]
-    assert {status for _, status, _ in record} == {"FINISHED"}
-    for _, _, metrics in record[1:]:
+    runs = read_runs(ground.undisturbed)
+    # The first is the run of the sweep itself.
+    assert [trial for trial, _, _ in runs] == ["", *sorted(trials)]
+    assert {status for _, status, _ in runs} == {"FINISHED"}
+    for _, _, metrics in runs[1:]:
         epochs = [step for name, step, _ in metrics if name == "validation.map_at_r"]
         assert sorted(epochs) == list(range(1, NUM_EPOCHS + 1))
 
@@ -56,7 +56,7 @@ def test_nothing_is_lost(ground, fault, ended, epoch):
     assert not (ground.folder / "drill-1").exists()
 
 
-def test_a_sweep_whose_time_is_over_says_so_in_one_line(ground, tmp_path):
+def test_a_sweep_that_exceeds_its_time_limit_says_so_in_one_line(ground, tmp_path):
     with ground.sweeping(tmp_path / "timed", params={"sweep.timeout_seconds": 0.5}) as sweep:
         sweep.start()
         assert sweep.wait_for_end() == 2, sweep.last_words()

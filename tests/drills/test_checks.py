@@ -1,20 +1,21 @@
-"""Each check finds what it is there for."""
+"""Each check of the drills finds the problem that it is made for."""
 
 import sqlite3
 
 import pytest
 
-from flows.drills.checks import (
+from tests.drills.checks import (
     check_results,
     compare_ended,
     compare_files,
-    compare_records,
+    compare_runs,
     compare_tables,
     count_starts,
+    list_files,
     list_temporary,
+    read_runs,
 )
-from flows.drills.project import NUM_TRIALS
-from flows.drills.records import list_files, read_record
+from tests.drills.project import NUM_TRIALS
 
 ROWS = [{"trial_id": f"small-{n}", "score": n / 10} for n in range(NUM_TRIALS)]
 RUNS = [
@@ -38,8 +39,8 @@ def test_a_table_that_lacks_a_trial_is_found():
     assert compare_tables(ROWS[:-1], ROWS) == ["the table has 7 trials"]
 
 
-def test_an_equal_record_has_no_problem():
-    assert compare_records(RUNS, RUNS) == []
+def test_equal_runs_have_no_problem():
+    assert compare_runs(RUNS, RUNS) == []
 
 
 @pytest.mark.parametrize(
@@ -53,17 +54,17 @@ def test_an_equal_record_has_no_problem():
         ),
         (
             [RUNS[0], (*RUNS[1][:2], RUNS[1][2][:1])],
-            "MLflow's record differs: small-0 has 1 numbers for 2",
+            "MLflow's runs differ: small-0 has 1 numbers for 2",
         ),
         (
             [RUNS[0], ("small-0", "FAILED", RUNS[1][2])],
-            "MLflow's record differs: ('small-0', 'FAILED') for ('small-0', 'FINISHED')",
+            "MLflow's runs differ: ('small-0', 'FAILED') for ('small-0', 'FINISHED')",
         ),
-        ([RUNS[0]], "MLflow's record differs: 1 runs for 2"),
+        ([RUNS[0]], "MLflow's runs differ: 1 runs for 2"),
     ],
 )
-def test_what_is_wrong_in_mlflow_is_found(runs, problem):
-    assert compare_records(runs, RUNS) == [problem]
+def test_a_wrong_run_in_mlflow_is_found(runs, problem):
+    assert compare_runs(runs, RUNS) == [problem]
 
 
 def test_a_trial_that_ran_twice_or_is_lost_is_found():
@@ -87,7 +88,7 @@ def test_files_that_are_left_or_missing_are_found():
     ]
 
 
-def test_a_temporary_file_is_found_and_the_cache_of_pytorch_is_none(tmp_path):
+def test_a_temporary_file_is_found_and_pytorchs_cache_is_ignored(tmp_path):
     (tmp_path / "torchinductor_root").mkdir()
     assert list_temporary(tmp_path) == []
     (tmp_path / "dml-abc").mkdir()
@@ -101,7 +102,7 @@ def test_files_with_new_names_in_every_run_are_not_compared(tmp_path):
     assert list_files(tmp_path) == {"results/a.json"}
 
 
-def test_the_record_is_read_from_the_database_with_doubles(tmp_path):
+def test_runs_are_read_from_the_database_with_duplicates(tmp_path):
     database = sqlite3.connect(tmp_path / "mlflow.db")
     database.execute("create table runs (run_uuid, status)")
     database.execute("create table tags (run_uuid, key, value)")
@@ -112,12 +113,12 @@ def test_the_record_is_read_from_the_database_with_doubles(tmp_path):
     database.executemany("insert into metrics values (?, ?, ?, ?)", rows)
     database.commit()
     database.close()
-    assert read_record(tmp_path) == [
+    assert read_runs(tmp_path) == [
         ("", "FINISHED", []),
         ("small-0", "RUNNING", [("score", 0, 0.5), ("score", 0, 0.5), ("train.seconds", 1, None)]),
     ]
 
 
-def test_results_that_cannot_be_read_are_a_problem_and_no_crash(tmp_path):
+def test_unreadable_results_are_a_problem_and_no_crash(tmp_path):
     problems = check_results(tmp_path / "none", tmp_path / "none")
     assert any("trials.parquet" in problem for problem in problems)

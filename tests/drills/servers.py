@@ -1,7 +1,8 @@
-"""Real servers on loopback that a drill takes away and brings back."""
+"""Real servers on loopback: some that a drill takes down, some that stay up between drills."""
 
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,18 +11,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows.drills.fault import DrillFailed
 from flows.servers.access import prefect_sign_in
 from flows.servers.network import fetch_status, find_free_port
+from tests.drills.plan import DrillFailed
+from tests.drills.project import change_params
+from tests.drills.sweep import BRISK, DrilledSweep
+from tests.references.ray_clusters import Cluster
 
 START_SECONDS = 400.0
 SIGN_IN = prefect_sign_in(secrets.token_urlsafe(24))
-"""What a sweep needs in its environment to use the drills' Prefect servers."""
+"""Environment variables that sign a sweep in to the Prefect servers of the drills."""
+CLUSTER_CPUS = 4
+"""CPUs of the shared cluster; ray.max_concurrent of a project limits its concurrent trials."""
 _HOST = "127.0.0.1"
 
 
 class DrillServer:
-    """A server over a project's database; started again it has the same address and content."""
+    """A server over a project's database; a restart keeps its address and content."""
 
     def __init__(
         self, folder: Path, arguments: list[str], *, health: str, environment: Mapping[str, str]
@@ -29,10 +35,10 @@ class DrillServer:
         """Chooses an address.
 
         Args:
-            folder: the project.
-            arguments: of Python; the port is added to them.
-            health: path that answers 200 once the server can be used.
-            environment: more variables.
+            folder: folder of the project.
+            arguments: arguments of Python; host and port are appended.
+            health: URL path that answers 200 once the server is ready.
+            environment: further environment variables.
         """
         self.port = find_free_port(_HOST)
         self.address = f"http://{_HOST}:{self.port}"
@@ -48,7 +54,7 @@ class DrillServer:
         with open(log_file, "ab") as log:
             self._process = subprocess.Popen(
                 self._command,
-                # Whatever works in the project's own folder counts as the sweep's.
+                # A process in the project's own folder would count as the sweep's.
                 cwd=self._folder.parent,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
@@ -63,16 +69,16 @@ class DrillServer:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """Kills the server and its workers, as a machine that goes away."""
+        """Kills the server and its workers, as if its machine went down."""
         if self._process is not None:
-            # The group is its own: it was started as the leader of a new session.
+            # The server leads its own session, so this is its own group.
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
 
     @contextmanager
     def running(self) -> Iterator["DrillServer"]:
-        """Runs the server for the block."""
+        """Runs the server within the block."""
         try:
             self.start()
             yield self
@@ -81,7 +87,7 @@ class DrillServer:
 
 
 def mlflow_server(folder: Path) -> DrillServer:
-    """Returns a server of MLflow over a project's own database."""
+    """Returns an MLflow server over a project's own database."""
     storage = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
     storage += ["--default-artifact-root", str(folder / "mlartifacts"), "--workers", "1"]
     return DrillServer(
@@ -93,7 +99,7 @@ def mlflow_server(folder: Path) -> DrillServer:
 
 
 def prefect_server(folder: Path) -> DrillServer:
-    """Returns a server of Prefect over a project's own database; it asks for a password."""
+    """Returns a Prefect server over a project's own database; it requires a password."""
     return DrillServer(
         folder,
         ["-m", "uvicorn", "--factory", "prefect.server.api.server:create_app", "--lifespan", "on"],
@@ -106,3 +112,37 @@ def prefect_server(folder: Path) -> DrillServer:
             **SIGN_IN,
         },
     )
+
+
+class SharedServers:
+    """A Prefect server and a Ray cluster that stay up between drills.
+
+    Starting them takes longer than most faults.
+    """
+
+    def __init__(self, folder: Path, *, project: Path) -> None:
+        """Prepares both.
+
+        Args:
+            folder: folder for their files; must not exist.
+            project: project with an empty Prefect database.
+        """
+        shutil.copytree(project / ".dml", folder / ".dml")
+        self._prefect = prefect_server(folder)
+        self._cluster = Cluster(folder, environment=BRISK, cpus=CLUSTER_CPUS)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Keeps both up within the block."""
+        try:
+            self._cluster.start_head()
+            with self._prefect.running():
+                yield
+        finally:
+            self._cluster.stop()
+
+    def use(self, sweep: DrilledSweep) -> None:
+        """Makes a sweep use both."""
+        change_params(sweep.folder, {"ray.address": self._cluster.address})
+        sweep.environment.update(self._cluster.variables)
+        sweep.environment |= {"PREFECT_API_URL": f"{self._prefect.address}/api", **SIGN_IN}

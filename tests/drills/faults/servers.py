@@ -1,16 +1,16 @@
-"""Servers that go away and come back."""
+"""Faults of the servers of MLflow and Prefect."""
 
 import sqlite3
 from contextlib import closing
 
-from flows.drills.databases import MLFLOW_DATABASE, PREFECT_DATABASE
-from flows.drills.fault import DrillFailed, Fault
-from flows.drills.scene import Scene
-from flows.drills.servers import SIGN_IN, DrillServer, mlflow_server, prefect_server
+from tests.drills.plan import DrillFailed, Fault
+from tests.drills.scene import Scene
+from tests.drills.servers import SIGN_IN, DrillServer, mlflow_server, prefect_server
+from tests.references.empty_databases import MLFLOW_DATABASE, PREFECT_DATABASE
 
 
-def _take_away(scene: Scene, server: DrillServer) -> str:
-    """Kills a server at the moment, and starts it again once a trial has ended without it."""
+def _restart_late(scene: Scene, server: DrillServer) -> str:
+    """Kills a server at the moment, and restarts it once a trial has ended without it."""
     scene.sweep.start()
     scene.reach_moment()
     server.stop()
@@ -25,16 +25,16 @@ def _take_away(scene: Scene, server: DrillServer) -> str:
 def _lose_mlflow(scene: Scene) -> str:
     with mlflow_server(scene.folder).running() as server:
         scene.sweep.environment["MLFLOW_TRACKING_URI"] = server.address
-        went_on = _take_away(scene, server)
+        recovery = _restart_late(scene, server)
         if "the same command sends it when MLflow is back." not in scene.sweep.printed:
-            return went_on
-        # The server was back too late for the end of the sweep, which does not wait for long.
+            return recovery
+        # The server was back too late: the end of a sweep waits only briefly.
         scene.resume()
-        return f"{went_on}; the rest of the record came by the same command"
+        return f"{recovery}; the same command sent the rest to MLflow"
 
 
-def _delete_record(scene: Scene) -> str:
-    """Deletes MLflow's database at the moment; the sweep's end has to make all of it again."""
+def _delete_database(scene: Scene) -> str:
+    """Deletes MLflow's database at the moment; the end of the sweep must log everything again."""
     scene.sweep.start()
     scene.reach_moment()
     for path in scene.folder.glob(f"{MLFLOW_DATABASE}*"):
@@ -45,17 +45,17 @@ def _delete_record(scene: Scene) -> str:
 def _lose_prefect(scene: Scene) -> str:
     with prefect_server(scene.folder).running() as server:
         scene.sweep.environment |= {"PREFECT_API_URL": f"{server.address}/api", **SIGN_IN}
-        went_on = _take_away(scene, server)
+        recovery = _restart_late(scene, server)
     with closing(sqlite3.connect(scene.folder / PREFECT_DATABASE)) as database:
         states = database.execute("select name, state_type from flow_run").fetchall()
     if {state for _, state in states} != {"COMPLETED"}:
-        raise DrillFailed(f"Prefect has other flow runs than completed ones: {states}")
-    return went_on
+        raise DrillFailed(f"Prefect has flow runs that are not COMPLETED: {states}")
+    return recovery
 
 
 MLFLOW_DOWN = Fault(
     "mlflow-down",
-    "the MLflow server is killed, and is back after a while",
+    "the MLflow server is killed, and comes back after a while",
     _lose_mlflow,
     latest=4,
     trials_at_once=1,
@@ -63,11 +63,11 @@ MLFLOW_DOWN = Fault(
 MLFLOW_DELETED = Fault(
     "mlflow-deleted",
     "MLflow's database is deleted while the sweep runs",
-    _delete_record,
+    _delete_database,
 )
 PREFECT_DOWN = Fault(
     "prefect-down",
-    "the Prefect server is killed, and is back after a while",
+    "the Prefect server is killed, and comes back after a while",
     _lose_prefect,
     latest=4,
     trials_at_once=1,

@@ -1,4 +1,4 @@
-"""Read first by every Python process of some drills: eats memory on demand, sets the clock back."""
+"""Python loads this at the start of some drills' processes: eats memory, sets the clock back."""
 
 import ctypes
 import datetime
@@ -17,9 +17,9 @@ LARGEST = 64 * 2**20
 SMALLEST = 2**10
 
 
-def eat_when_told() -> None:
-    """Waits for a file with this process's number in its name, and then takes all memory."""
-    # Held here, since nothing may be allocated later.
+def eat_on_demand() -> None:
+    """Waits for a file with this process's pid in its name, and then allocates all memory."""
+    # Allocated now, since later there is no memory for it.
     eaten: list[bytearray] = []
     while not Path(FOLDER, f"drill-eat-{os.getpid()}").exists():
         time.sleep(PAUSE_SECONDS)
@@ -34,23 +34,23 @@ def eat_when_told() -> None:
 
 
 def shift_datetime(now: Callable[[], float]) -> None:
-    """Lets datetime ask another clock; its class is written in C and used by many libraries."""
+    """Makes datetime read another clock; its class is written in C, and many libraries use it."""
     kind = datetime.datetime
 
-    def tell_now(cls: type[datetime.datetime], tz: datetime.tzinfo | None = None) -> Any:
+    def shifted_now(cls: type[datetime.datetime], tz: datetime.tzinfo | None = None) -> Any:
         return cls.fromtimestamp(now(), tz)
 
-    def tell_utcnow(cls: type[datetime.datetime]) -> Any:
+    def shifted_utcnow(cls: type[datetime.datetime]) -> Any:
         return cls.fromtimestamp(now(), datetime.UTC).replace(tzinfo=None)
 
-    # The class itself refuses changes; the mapping behind it does not.
+    # The class refuses changes; the mapping behind it does not.
     content = gc.get_referents(kind.__dict__)[0]
-    content["now"], content["utcnow"] = classmethod(tell_now), classmethod(tell_utcnow)
+    content["now"], content["utcnow"] = classmethod(shifted_now), classmethod(shifted_utcnow)
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
 
 
 def set_clock_back(seconds: int) -> None:
-    """Shifts every clock of Python that tells the time of day."""
+    """Shifts every Python clock that returns the time of day."""
     real, real_ns, gmtime, localtime = time.time, time.time_ns, time.gmtime, time.localtime
     strftime = time.strftime
 
@@ -68,4 +68,4 @@ def set_clock_back(seconds: int) -> None:
 if CLOCK_SECONDS:
     set_clock_back(CLOCK_SECONDS)
 if FOLDER:
-    threading.Thread(target=eat_when_told, daemon=True).start()
+    threading.Thread(target=eat_on_demand, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Runs drills: each in a fresh copy of the project, one after the other or side by side."""
+"""Runs drills, each in a fresh copy of the project, one after the other or concurrently."""
 
 import shutil
 import tempfile
@@ -11,34 +11,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flows.drills.checks import check_results, count_starts, list_temporary
-from flows.drills.databases import make_databases
-from flows.drills.fault import DrillFailed
-from flows.drills.kept_servers import KeptServers
-from flows.drills.plan import Drill
-from flows.drills.project import copy_project, make_project
-from flows.drills.registry import find_fault
-from flows.drills.scene import GRACE_SECONDS, Scene
-from flows.drills.sweep import DrilledSweep
+from tests.drills.checks import check_results, count_starts, list_temporary
+from tests.drills.faults import find_fault
+from tests.drills.plan import Drill, DrillFailed
+from tests.drills.project import copy_project, make_project
+from tests.drills.scene import GRACE_SECONDS, Scene
+from tests.drills.servers import SharedServers
+from tests.drills.sweep import DrilledSweep
+from tests.references.empty_databases import make_databases
 
 MAX_STARTS = 1 + 3
-"""Of one trial: the first, and those that sweep.max_restarts allows."""
+"""Most starts of a trial: the first, and the restarts that sweep.max_restarts allows."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a drill went."""
+    """The outcome of a drill."""
 
     drill: Drill
     seconds: float
-    went_on: str = ""
+    recovery: str = ""
     """How the sweep came to its end."""
     problems: list[str] = field(default_factory=list)
-    """Every promise that was broken."""
+    """Every broken promise."""
     skipped: str = ""
-    """Why it could not be done here; empty where it was done."""
+    """Why this machine cannot run it; empty where it ran."""
     folder: Path | None = None
-    """What is left of a failed drill."""
+    """The folder that a failed drill leaves."""
 
     @property
     def result(self) -> str:
@@ -49,34 +48,34 @@ class Outcome:
 
 
 class DrillGround:
-    """The project, and its sweep that nothing happened to, which all drills are compared with."""
+    """The project of the drills, and its undisturbed sweep, the reference of all checks."""
 
     def __init__(self, folder: Path, *, databases: Path | None = None) -> None:
-        """Makes the project.
+        """Creates the project.
 
         Args:
-            folder: gets it, and a folder for each drill.
-            databases: from `make_databases`; made where there are none.
+            folder: folder for the project and for each drill.
+            databases: from `make_databases`; None creates them.
         """
         self.folder = folder
         self.is_over = threading.Event()
-        """Once it is set, drills that run are given up."""
+        """Ends the running drills once it is set."""
         self.undisturbed = folder / "undisturbed"
         databases = databases or make_databases(folder / "databases")
         self._project = make_project(folder / "project", databases=databases)
-        self._servers = KeptServers(folder / "servers", project=self._project)
+        self._servers = SharedServers(folder / "servers", project=self._project)
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Keeps servers up for the block that most drills use."""
+        """Keeps the shared servers up within the block."""
         with self._servers.running():
             yield
 
     def run_undisturbed(self) -> float:
-        """Runs the sweep without any fault; returns how many seconds it took.
+        """Runs the sweep without a fault; returns how many seconds it took.
 
         Raises:
-            DrillFailed: when it does not end well, or leaves something behind.
+            DrillFailed: if it fails, or leaves a process or a temporary file.
         """
         started = time.monotonic()
         copy_project(self._project, self.undisturbed, params={})
@@ -89,11 +88,11 @@ class DrillGround:
 
     @contextmanager
     def sweeping(self, folder: Path, *, params: Mapping[str, Any]) -> Iterator[DrilledSweep]:
-        """Yields the sweep of another copy of the project, on the servers that are up.
+        """Yields the sweep of another copy of the project, on the shared servers.
 
         Args:
-            folder: is made, for the copy.
-            params: what else than usual stands in its params.yaml.
+            folder: folder of the copy; must not exist.
+            params: changes to its params.yaml, by dotted key.
         """
         copy_project(self._project, folder, params=params)
         with _sweeping(folder, self.is_over) as sweep:
@@ -108,27 +107,27 @@ class DrillGround:
         folder = self.folder / f"drill-{drill.number}"
         params = {"ray.max_concurrent": fault.trials_at_once, **fault.params}
         copy_project(self._project, folder, params=params)
-        went_on, problems = self._run_in(folder, drill)
+        recovery, problems = self._run_in(folder, drill)
         seconds = time.monotonic() - started
         if not problems or self.is_over.is_set():
             shutil.rmtree(folder)
-        return Outcome(drill, seconds, went_on, problems, folder=folder if problems else None)
+        return Outcome(drill, seconds, recovery, problems, folder=folder if problems else None)
 
     def _run_in(self, folder: Path, drill: Drill) -> tuple[str, list[str]]:
         with _sweeping(folder, self.is_over) as sweep:
             fault, scene = find_fault(drill.fault), Scene(drill, sweep)
-            if not fault.stands_alone:
+            if not fault.starts_servers:
                 self._servers.use(sweep)
             with scene.cleanup:
                 try:
-                    went_on = fault.strike(scene)
+                    recovery = fault.strike(scene)
                 except DrillFailed as error:
                     return "", [str(error)]
                 except Exception as error:
-                    # A defect of a drill must not end the others.
+                    # A defect of one drill must not end the others.
                     return "", [f"{type(error).__name__}: {error}"]
                 problems = _list_left(sweep) + check_results(folder, self.undisturbed)
-                return went_on, problems + count_starts(sweep.ended(), at_most=MAX_STARTS)
+                return recovery, problems + count_starts(sweep.ended(), at_most=MAX_STARTS)
 
 
 @contextmanager
@@ -153,7 +152,7 @@ def run_drills(
     parallel: int,
     on_outcome: Callable[[Outcome], None],
 ) -> list[Outcome]:
-    """Runs drills and tells of each when it has ended; returns them in their order."""
+    """Runs drills and calls back at the end of each; returns the outcomes by number."""
     outcomes: list[Outcome] = []
 
     def run(drill: Drill) -> Outcome | None:
@@ -167,14 +166,14 @@ def run_drills(
                     outcomes.append(outcome)
                     on_outcome(outcome)
         finally:
-            # After a Ctrl-C no further drill begins, and those that run end.
+            # After Ctrl-C no further drill begins, and the running ones end.
             ground.is_over.set()
     return sorted(outcomes, key=lambda outcome: outcome.drill.number)
 
 
 @contextmanager
 def drill_folder(keep: Path | None) -> Iterator[Path]:
-    """Yields a folder for the drills, removed at the end unless a failed drill is left there."""
+    """Yields a folder for the drills, and removes it unless a failed drill is left in it."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="dml-drills-", dir=keep))

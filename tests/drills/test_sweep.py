@@ -1,4 +1,4 @@
-"""The process of a drill, with small programs in the place of the sweep."""
+"""The processes of a drill, with small programs in place of the sweep."""
 
 import subprocess
 import sys
@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from flows.drills.fault import DrillFailed
-from flows.drills.processes import MARK, Family
-from flows.drills.sweep import DrilledSweep
+from tests.drills.plan import DrillFailed
+from tests.drills.sweep import MARK, DrilledSweep, Family
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -23,7 +22,7 @@ def sweep(tmp_path):
     sweep.temporary.rmdir()
 
 
-def test_what_a_drill_waits_for_ends_with_the_drills(sweep):
+def test_waits_end_when_the_drills_are_stopped(sweep):
     sweep.process = subprocess.Popen(SLEEP)
     sweep._is_over.set()
     with pytest.raises(DrillFailed, match="stopped"):
@@ -32,7 +31,7 @@ def test_what_a_drill_waits_for_ends_with_the_drills(sweep):
         sweep.wait_for(lambda: False, "anything")
 
 
-def test_a_command_that_ends_too_early_is_told_with_its_last_words(sweep):
+def test_a_command_that_ends_too_early_is_reported_with_its_last_lines(sweep):
     sweep.process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
     with pytest.raises(DrillFailed, match=r"ended before the middle: one \| two"):
         sweep.wait_for(lambda: False, "the middle")
@@ -40,7 +39,7 @@ def test_a_command_that_ends_too_early_is_told_with_its_last_words(sweep):
         sweep.finish()
 
 
-def test_trials_that_ended_and_that_run_are_read_from_their_folders(sweep):
+def test_ended_and_running_trials_are_read_from_their_journals(sweep):
     trials = sweep.working_folder / "trials"
     for name in ("done", "begun"):
         (trials / name).mkdir(parents=True)
@@ -52,7 +51,7 @@ def test_trials_that_ended_and_that_run_are_read_from_their_folders(sweep):
 
 
 def wait_until_seen(family):
-    # The kernel sets a new program's environment shortly after Popen has returned.
+    # The kernel sets the environment of a new program shortly after Popen has returned.
     deadline = time.monotonic() + 30
     while not (left := family.left(seconds=0)) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -60,7 +59,7 @@ def wait_until_seen(family):
 
 
 @pytest.mark.parametrize("found_by", ["mark", "folder"])
-def test_a_process_that_is_left_is_found(tmp_path, found_by):
+def test_a_left_process_is_found(tmp_path, found_by):
     family = Family(tmp_path)
     assert family.left(seconds=0) == []
     place = {"env": {MARK: str(tmp_path)}} if found_by == "mark" else {"cwd": tmp_path}

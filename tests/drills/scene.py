@@ -1,4 +1,4 @@
-"""What a fault works on: a sweep, its drill, and the trials that must not be touched again."""
+"""The scene of a fault: a sweep, its drill, and the trials that must not change any more."""
 
 import random
 from collections.abc import Callable
@@ -6,15 +6,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from flows.drills.checks import Ended, compare_ended
-from flows.drills.fault import DrillFailed
-from flows.drills.plan import Drill
-from flows.drills.sweep import DrilledSweep
+from tests.drills.checks import Ended, compare_ended
+from tests.drills.plan import Drill, DrillFailed
+from tests.drills.sweep import DrilledSweep
 
-BY_ITSELF = "went on by itself"
+BY_ITSELF = "recovered by itself"
 BY_COMMAND = "resumed by the same command"
 GRACE_SECONDS = 60.0
-"""After the end of a command its guardian may need that long on a busy machine."""
+"""Time for the guardian of a command to end its processes on a busy machine."""
 
 
 class Scene:
@@ -23,13 +22,13 @@ class Scene:
     def __init__(self, drill: Drill, sweep: DrilledSweep) -> None:
         self.drill = drill
         self.sweep = sweep
-        self.chance: random.Random = drill.chance()
+        self.choices: random.Random = drill.choices()
         self.cleanup = ExitStack()
-        """What has to be undone once everything is checked."""
+        """Undone after all checks."""
         self.ended: Ended = {}
-        """The trials that had ended when the fault struck."""
+        """Trials that had ended when the fault struck."""
         self.hit: list[str] = []
-        """The trials that ran then."""
+        """Trials that ran when the fault struck."""
 
     @property
     def folder(self) -> Path:
@@ -37,10 +36,10 @@ class Scene:
         return self.sweep.folder
 
     def reach_moment(self, is_training: Callable[[], Any] | None = None) -> None:
-        """Waits for the drill's moment, and takes note of what has ended and what runs.
+        """Waits for the drill's moment, and records which trials have ended and which run.
 
         Args:
-            is_training: whether there is a process to hit; by default any that trains.
+            is_training: returns whether there is a process to hit; default: any that trains.
         """
         moment, is_training = self.drill.moment, is_training or self.sweep.trial_workers
         self.sweep.wait_for(
@@ -51,22 +50,22 @@ class Scene:
             ),
             f"the moment ({moment})",
         )
-        self.note()
+        self.record_trials()
 
-    def note(self) -> None:
-        """Takes note of the trials that have ended, which from now on must stay as they are."""
+    def record_trials(self) -> None:
+        """Records the ended trials, which must not change from now on."""
         ended = self.sweep.ended()
         self.check(*compare_ended(self.ended, ended))
         self.ended, self.hit = ended, sorted(self.sweep.running())
 
     def finish(self) -> str:
-        """Waits for the command, which has to end well by itself."""
+        """Waits for the command, which must recover and end with 0."""
         self.sweep.finish()
         self.check(*compare_ended(self.ended, self.sweep.ended()))
         return BY_ITSELF
 
     def resume(self) -> str:
-        """Gives the same command again, which has to end well."""
+        """Runs the same command again, which must resume and end with 0."""
         self.check_processes_gone()
         self.check(*compare_ended(self.ended, self.sweep.ended()))
         self.sweep.start()
@@ -74,16 +73,16 @@ class Scene:
         return BY_COMMAND
 
     def check_processes_gone(self) -> None:
-        """Fails where a command that has ended left a process behind."""
+        """Fails if the ended command left a process."""
         left = self.sweep.family.left(seconds=GRACE_SECONDS)
         self.check(*[f"the process {name} is left" for name in left])
 
-    def check_said(self, text: str) -> None:
-        """Fails where the command did not print a text."""
+    def check_printed(self, text: str) -> None:
+        """Fails if the command did not print a text."""
         if text not in self.sweep.printed:
-            raise DrillFailed(f"it did not say {text!r}: {self.sweep.last_words()}")
+            raise DrillFailed(f"the command did not print {text!r}: {self.sweep.last_words()}")
 
     def check(self, *problems: str) -> None:
-        """Fails where there is a problem."""
+        """Fails if there is a problem."""
         if problems:
             raise DrillFailed("; ".join(problems))

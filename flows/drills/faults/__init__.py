@@ -1,1 +1,0 @@
-"""The faults of the drills, by what they hit."""
