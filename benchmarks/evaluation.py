@@ -14,7 +14,7 @@ from pytorch_metric_learning.utils.inference import FaissKMeans
 from benchmarks.rows import Row, make_row
 from benchmarks.settings import Settings
 from benchmarks.timing import WALL, time_in_turns
-from dml_core.config.evaluation import EvaluationConfig
+from dml_core.config.trial import EvaluationConfig
 from dml_core.evaluation.arrays import FloatArray, IntArray
 from dml_core.evaluation.clustering import (
     cluster_embeddings,

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from benchmarks.rows import Row, make_row, milliseconds
 from benchmarks.settings import Settings
-from dml_core.config.optimizer import AdamWConfig
+from dml_core.config.training import AdamWConfig
 from dml_core.losses.proxies import ProxyLoss, draw_proxy_subset
 from dml_core.losses.registry import build_loss
 from dml_core.process_memory import prepare_memory

@@ -1,10 +1,171 @@
-"""How long, on what, over how many processes, and with which safeguards a trial trains."""
+"""How a trial trains: its batches, optimizer, schedule, training loop and processes."""
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from dml_core.config.section import Section
+from dml_core.config.section import ChosenSection, Section
+
+
+class SamplerBase(ChosenSection):
+    """What every sampler has."""
+
+    batch_size: int = Field(default=100, ge=2, le=1_000_000)
+    """Images in a batch; a balanced batch may hold a few less, so that classes are equal."""
+
+
+class ShuffledSamplerConfig(SamplerBase):
+    """Every image once an epoch in random order; the last, shorter batch is dropped."""
+
+    name: Literal["shuffled"] = "shuffled"
+    """The sampler."""
+
+
+class ClassBalancedSamplerConfig(SamplerBase):
+    """classes_per_batch x samples_per_class; set exactly one of the three knobs."""
+
+    name: Literal["class_balanced"] = "class_balanced"
+    """The sampler."""
+    class_ratio: float | None = Field(default=None, gt=0, le=1)
+    """Share of the training classes that one batch holds: max(2, round(class_ratio * C))."""
+    classes_per_batch: int | None = Field(default=None, ge=1)
+    """Classes in a batch; each gives batch_size // classes_per_batch images."""
+    samples_per_class: int | None = Field(default=None, ge=1)
+    """Images of each class in a batch; there are batch_size // samples_per_class classes."""
+
+    @model_validator(mode="after")
+    def check_one_knob_is_set(self) -> Self:
+        """Refuses a batch whose shape is said twice, or not at all."""
+        knobs = ("class_ratio", "classes_per_batch", "samples_per_class")
+        chosen = [key for key in knobs if getattr(self, key) is not None]
+        if len(chosen) != 1:
+            found = ", ".join(f"{key}={getattr(self, key)}" for key in chosen) or "none of them"
+            raise ValueError(
+                f"needs exactly one of {', '.join(knobs)}, since batch_size gives the rest. "
+                f"Got {found}. Set the others to null"
+            )
+        needed = self.classes_per_batch or self.samples_per_class or 1
+        if needed > self.batch_size:
+            raise ValueError(
+                f"{chosen[0]} must be at most batch_size. "
+                f"Got {chosen[0]}={needed} and batch_size={self.batch_size}"
+            )
+        return self
+
+
+class DenseSamplerConfig(SamplerBase):
+    """Groups of an anchor, its nearest images by continuous label, and others drawn uniformly."""
+
+    name: Literal["dense"] = "dense"
+    """The sampler."""
+    anchors_per_batch: int = Field(default=1, ge=1)
+    """Groups in a batch, each with its own anchor; divides batch_size."""
+    nearest: int = Field(default=5, ge=0)
+    """Nearest images by label in each group."""
+    epoch: Literal["images", "anchors"] = "images"
+    """An epoch is as many batches as hold all images once, or every image once an anchor."""
+
+    @model_validator(mode="after")
+    def check_groups_fit(self) -> Self:
+        """Refuses groups that do not fill the batch or hold no triplet."""
+        if self.batch_size % self.anchors_per_batch:
+            raise ValueError(
+                f"anchors_per_batch must divide batch_size, so that groups are equal. "
+                f"Got {self.anchors_per_batch} and {self.batch_size}"
+            )
+        group_size = self.batch_size // self.anchors_per_batch
+        if group_size < max(3, self.nearest + 1):
+            raise ValueError(
+                f"batch_size / anchors_per_batch must be at least 3 and hold the anchor and its "
+                f"nearest={self.nearest}. Got groups of {group_size}"
+            )
+        return self
+
+
+SamplerConfig = Annotated[
+    ShuffledSamplerConfig | ClassBalancedSamplerConfig | DenseSamplerConfig,
+    Field(discriminator="name"),
+]
+
+
+class OptimizerBase(ChosenSection):
+    """What every optimiser has."""
+
+    learning_rate: float = Field(default=2e-3, gt=0, le=100)
+    """Base learning rate; each part of the model takes it times its own factor."""
+    trunk_factor: float = Field(default=1.0, ge=0, le=10_000)
+    """Factor on the learning rate for the trunk."""
+    head_factor: float = Field(default=1.0, ge=0, le=10_000)
+    """Factor on the learning rate for the head (the projection)."""
+    proxy_factor: float = Field(default=10.0, ge=0, le=10_000)
+    """Factor on the learning rate for what the loss learns: its proxies."""
+    weight_decay: float = Field(default=1e-4, ge=0, le=1)
+    """Weight decay of every part."""
+
+
+class AdamWConfig(OptimizerBase):
+    """AdamW."""
+
+    name: Literal["adamw"] = "adamw"
+    """The optimiser."""
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Decay of the gradient's mean."""
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    """Decay of the squared gradient's mean."""
+
+
+class SgdConfig(OptimizerBase):
+    """Stochastic gradient descent with momentum."""
+
+    name: Literal["sgd"] = "sgd"
+    """The optimiser."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Share of the former step that is kept."""
+
+
+OptimizerConfig = Annotated[AdamWConfig | SgdConfig, Field(discriminator="name")]
+
+
+class ConstantScheduleConfig(ChosenSection):
+    """The learning rate stays."""
+
+    name: Literal["constant"] = "constant"
+    """The schedule."""
+
+
+class StepScheduleConfig(ChosenSection):
+    """The learning rate is multiplied by gamma every so many epochs."""
+
+    name: Literal["step"] = "step"
+    """The schedule."""
+    epochs: int = Field(default=10, ge=1)
+    """Epochs between two steps, counted from epoch 0, warm-up included."""
+    gamma: float = Field(default=0.5, gt=0, le=1)
+    """Factor of each step."""
+
+
+class CosineScheduleConfig(ChosenSection):
+    """The learning rate follows half a cosine to the end of training."""
+
+    name: Literal["cosine"] = "cosine"
+    """The schedule."""
+    final_fraction: float = Field(default=0.0, ge=0, le=1)
+    """Share of the learning rate that is left after the last step."""
+
+
+class InverseTimeScheduleConfig(ChosenSection):
+    """The learning rate is divided by 1 + decay * step."""
+
+    name: Literal["inverse_time"] = "inverse_time"
+    """The schedule."""
+    decay: float = Field(default=1e-4, ge=0)
+    """Decay for each step."""
+
+
+ScheduleConfig = Annotated[
+    ConstantScheduleConfig | StepScheduleConfig | CosineScheduleConfig | InverseTimeScheduleConfig,
+    Field(discriminator="name"),
+]
 
 
 class TeamConfig(Section):

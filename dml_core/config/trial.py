@@ -1,22 +1,106 @@
-"""Everything one training is made of."""
+"""The configuration of one trial."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from dml_core.config.data import AugmentationConfig, DataConfig, GlyphsData
-from dml_core.config.evaluation import EvaluationConfig
 from dml_core.config.losses import CONTINUOUS_LOSSES, LossConfig, ProxyAnchorConfig
-from dml_core.config.model import ModelConfig, TrunkConfig
-from dml_core.config.optimizer import (
+from dml_core.config.section import Section
+from dml_core.config.training import (
     AdamWConfig,
+    ClassBalancedSamplerConfig,
     CosineScheduleConfig,
     OptimizerConfig,
+    SamplerConfig,
     ScheduleConfig,
+    TeamConfig,
+    TrainingConfig,
 )
-from dml_core.config.sampler import ClassBalancedSamplerConfig, SamplerConfig
-from dml_core.config.section import Section
-from dml_core.config.training import TeamConfig, TrainingConfig
+
+
+class ModelConfig(Section):
+    """Trunk, pooling, layer norm, projection, normalisation."""
+
+    backbone: str = Field(default="convnet", pattern=r"^(convnet|(torchvision|timm):[\w.\-]+)$")
+    """`convnet` (small, for CPU), `torchvision:<name>` or `timm:<name>`."""
+    weights: str = "none"
+    """none, imagenet (downloaded by the library), package:efficientnet_lite0, or a file's path."""
+    width: int = Field(default=32, ge=4, le=1024)
+    """convnet: channels of its first stage; the later ones have two and four times as many."""
+    pixel_scaling: Literal["auto", "imagenet", "half", "caffe", "unit"] = "auto"
+    """Input pixels: imagenet (mean and std), half (to -1..1), caffe (BGR 0..255 less the mean),
+    unit (0..1); auto takes what the weights were made with."""
+    pooling: Literal["avg", "max", "avg+max"] = "avg+max"
+    """How a feature map becomes a vector; avg+max is their sum."""
+    layer_norm: bool = False
+    """Affine-free layer norm on the pooled feature, before the projection."""
+    embedding_dim: int = Field(default=128, ge=2, le=65536)
+    """Length of an embedding."""
+    projection: Literal["linear", "linear_no_bias", "none"] = "linear"
+    """The layer from pooled feature to embedding; none needs a trunk of embedding_dim channels."""
+    normalize: Literal["auto", "yes", "no"] = "auto"
+    """L2-normalise the embedding; auto is yes, but for the losses that need raw embeddings."""
+
+
+class TrunkConfig(Section):
+    """Which part of the trunk learns."""
+
+    train: str = Field(default="all", pattern=r"^(all|none|from:[\w.]+)$")
+    """all of it, none (only the head), or from:<stage> on (that stage and the later ones)."""
+    cache: bool = True
+    """Compute the frozen part once for each image and keep it on disk, shared by all trials."""
+    cache_views: int = Field(default=1, ge=1, le=64)
+    """Versions of each training image in the cache: the plain one, the others augmented."""
+
+    @property
+    def keeps_activations(self) -> bool:
+        """Whether a trial reads what a frozen part made of the images, and not the images."""
+        return self.cache and self.train != "all"
+
+
+Rank = Annotated[int, Field(ge=1, le=1_000_000)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+SearchDevice = Literal["cpu", "gpu"]
+
+
+class EvaluationConfig(Section):
+    """Retrieval, clustering, continuous labels, occlusion."""
+
+    recall_at: tuple[Rank, ...] = Field(default=(1, 2, 4, 8), min_length=1)
+    """The K of R@K."""
+    clustering: bool = True
+    """Compute NMI and pair F1 over k-means with as many clusters as classes."""
+    kmeans_iterations: int = Field(default=50, ge=1, le=10_000)
+    """Iterations of each k-means run."""
+    kmeans_restarts: int = Field(default=1, ge=1, le=100)
+    """k-means runs, of which the best by its own objective counts."""
+    binary: bool = False
+    """Also evaluate the embeddings cut to one bit a dimension (value > 0), by Hamming distance."""
+    label_at: tuple[Rank, ...] = Field(default=(1, 5, 10), min_length=1)
+    """The K of the mean label distance, where there are continuous labels."""
+    ndcg_at: tuple[Rank, ...] = Field(default=(10, 50, 100), min_length=1)
+    """The K of nDCG, where there are continuous labels; the first is `ndcg` for selection."""
+    occlusion: tuple[Share, ...] = ()
+    """Sides of the black square laid over each image, as shares of its side; none by default."""
+    synthetic_points: int = Field(default=0, ge=0, le=256)
+    """Points between the two images of each pair of a class that are searched as queries; 0 leaves
+    `synthetic_recall_at_K` out."""
+    class_distances: int = Field(default=0, ge=0, le=1000)
+    """Validation classes, from the first, whose smallest distances to each other are recorded
+    after each epoch; 0 records none."""
+    block_size: int = Field(default=1024, ge=1, le=1_000_000)
+    """Queries searched at once; bounds the memory, never changes a number."""
+    compare_once_from: int = Field(default=16_384, ge=0)
+    """Images from which on each pair is compared once for both of it, where images are searched
+    among themselves by cosine on the CPU: half the products. 0 never does. Numbers may then differ
+    where two distances differ by rounding only."""
+    search_device: SearchDevice = "cpu"
+    """Where neighbours are searched and clusters found; gpu needs a faiss that was built for it.
+    Numbers may then differ where two distances differ by rounding only."""
+    batch_size: int = Field(default=64, ge=1, le=100_000)
+    """Images embedded at once; on a CPU small batches stay in the cache and are faster."""
+
 
 DEFAULT_SAMPLER = ClassBalancedSamplerConfig(class_ratio=0.2)
 

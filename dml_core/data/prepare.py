@@ -10,10 +10,9 @@ from pathlib import Path
 from dml_core.config.data import DataBase
 from dml_core.data import prepared_info
 from dml_core.data.atomic_folder import folder_lock, remove_leftovers, replaced_folder
-from dml_core.data.content_hash import compute_source_hash
 from dml_core.data.packing import digest_record
 from dml_core.data.parallel import count_cores
-from dml_core.data.prepared_info import PreparedInfo
+from dml_core.data.prepared_info import PreparedInfo, compute_source_hash
 from dml_core.data.records import DatasetError, ImageRecord, SourceListing
 from dml_core.data.splits import load_split, split_classes
 from dml_core.data.writing import PreparationJob, Progress, is_too_many, write_dataset

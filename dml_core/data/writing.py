@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from dml_core.config.data import DataBase
 from dml_core.data import prepared_info
 from dml_core.data import splits as split_file
-from dml_core.data.content_hash import FORMAT_VERSION, compute_content_hash, compute_source_hash
 from dml_core.data.duplicates import (
     ACROSS_SPLITS,
     Copy,
@@ -33,7 +32,13 @@ from dml_core.data.duplicates import (
 )
 from dml_core.data.packing import PackingChoices, choices_of, pack_record
 from dml_core.data.parallel import map_in_order
-from dml_core.data.prepared_info import PreparedInfo, effective_values
+from dml_core.data.prepared_info import (
+    FORMAT_VERSION,
+    PreparedInfo,
+    compute_content_hash,
+    compute_source_hash,
+    effective_values,
+)
 from dml_core.data.records import DatasetError, ImageRecord
 from dml_core.data.splits import ClassSplit, check_split_has_enough_classes, side_of
 from dml_core.data.spreadsheet_cells import protect_cell

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import faiss
 import numpy as np
 
-from dml_core.config.evaluation import SearchDevice
+from dml_core.config.trial import SearchDevice
 from dml_core.evaluation.arrays import DoubleArray, FloatArray, Frame, IntArray, Metric
 from dml_core.evaluation.neighbors import check_search_device
 from dml_core.seeding import stream_seed

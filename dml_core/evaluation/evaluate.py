@@ -5,7 +5,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from dml_core.config.evaluation import EvaluationConfig
+from dml_core.config.trial import EvaluationConfig
 from dml_core.evaluation.arrays import (
     DoubleArray,
     FloatArray,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dml_core.config.evaluation import SearchDevice
+from dml_core.config.trial import SearchDevice
 from dml_core.evaluation.arrays import FloatArray, Frame, IntArray, Metric
 from dml_core.seeding import numpy_stream
 

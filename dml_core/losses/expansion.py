@@ -67,17 +67,6 @@ _SHORTEST = 1e-6
 """Squared length, relative to the two ends, under which a point has no direction."""
 
 
-class SyntheticPoints(NamedTuple):
-    """The points between the two embeddings of each pair."""
-
-    vectors: Tensor
-    """(P * N, D), pair by pair, from the earlier end to the later one."""
-    labels: Tensor
-    """(P * N,) the class of the pair."""
-    pairs: Tensor
-    """(P * N,) the number of the pair, as in pairs_in_batch_order."""
-
-
 class Mixture(NamedTuple):
     """All points as weighted sums of two originals; an original is itself with weight 1."""
 
@@ -87,31 +76,6 @@ class Mixture(NamedTuple):
     """(2, M)."""
     squared_lengths: Tensor
     """(M,)."""
-
-
-def synthesize(
-    embeddings: Tensor, labels: Tensor, *, points: int, normalize: bool
-) -> SyntheticPoints:
-    """Returns `points` synthetic embeddings between the two of each pair of a class.
-
-    Point k of N is (k * later + (N + 1 - k) * earlier) / (N + 1). Normalised, it has length 1,
-    but between opposite ends, where it has no direction, it is the origin.
-
-    Args:
-        embeddings: (B, D).
-        labels: (B,) class indices.
-        points: N, at least 1.
-        normalize: whether to put the points on the unit sphere.
-    """
-    pairs = pairs_in_batch_order(labels)
-    later, earlier = _step_weights(embeddings, points)
-    first, second = embeddings[pairs.first].unsqueeze(1), embeddings[pairs.second].unsqueeze(1)
-    vectors = earlier.unsqueeze(1) * first + later.unsqueeze(1) * second
-    if normalize:
-        ends = (first.square().sum(dim=-1) + second.square().sum(dim=-1)) / 2
-        vectors = vectors * _unit_scale(vectors.square().sum(dim=-1), ends).unsqueeze(-1)
-    numbers = torch.arange(len(pairs.first), device=labels.device).repeat_interleave(points)
-    return SyntheticPoints(vectors.flatten(0, 1), labels[pairs.first[numbers]], numbers)
 
 
 def mix_points(products: Tensor, pairs: Pairs, *, points: int, normalize: bool) -> Mixture:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dml_core.config.evaluation import EvaluationConfig
+from dml_core.config.trial import EvaluationConfig
 from dml_core.data.inputs import ImageInputs, Inputs
 from dml_core.data.parallel import WorkerDied, map_in_order
 from dml_core.data.prepared import ImageSet, open_test

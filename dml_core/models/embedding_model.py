@@ -1,23 +1,189 @@
 """The network that is trained: pixels in, embeddings out."""
 
-# B = batch, C = channels, D = embedding dim, H = height, W = width
-
 import hashlib
 from collections import OrderedDict
-from typing import Self
+from dataclasses import dataclass
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dml_core.models.head import EmbeddingHead
-from dml_core.models.pixel_scaling import PixelScaling
+from dml_core.models.blocks import ModelError
+
+# B = batch, C = channels, H = height, W = width
+
+
+@dataclass(frozen=True)
+class PixelStatistics:
+    """Mean and standard deviation of the red, green and blue channel, in units of 0 to 255."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    is_bgr: bool = False
+    """Whether the trunk wants blue first; mean and std are in the trunk's order."""
+
+    @classmethod
+    def from_fractions(cls, mean: tuple[float, ...], std: tuple[float, ...]) -> "PixelStatistics":
+        """Returns the statistics given in units of 0 to 1."""
+        return cls(mean=tuple(255 * m for m in mean), std=tuple(255 * s for s in std))
+
+
+PIXEL_STATISTICS = {
+    "imagenet": PixelStatistics.from_fractions((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "half": PixelStatistics.from_fractions((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "caffe": PixelStatistics((103.939, 116.779, 123.68), (1.0, 1.0, 1.0), is_bgr=True),
+    "unit": PixelStatistics.from_fractions((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+}
+
+
+class PixelScaling(nn.Module):
+    """Subtracts a mean from each channel and divides it by a standard deviation.
+
+    Gray images are repeated where the trunk wants three channels. For a trunk with one channel
+    the statistics are averaged over the colours.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, statistics: PixelStatistics, *, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        if (in_channels, out_channels) not in {(1, 1), (1, 3), (3, 3)}:
+            raise ModelError(
+                "images must have one channel or three, and as many as the trunk wants or one, "
+                f"because only gray can be repeated. Got images of {in_channels} and a trunk of "
+                f"{out_channels}. Set data.color to rgb or gray and prepare the data again."
+            )
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.flips_colors = statistics.is_bgr and out_channels == 3
+        # They follow from the configuration, so a checkpoint need not carry them.
+        self.register_buffer("mean", _as_channels(statistics.mean, out_channels), persistent=False)
+        self.register_buffer("std", _as_channels(statistics.std, out_channels), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns (B, out_channels, H, W) floats for uint8 or float images from 0 to 255."""
+        if images.ndim != 4 or images.shape[1] != self.in_channels:
+            raise ModelError(
+                f"images must have the shape (B, {self.in_channels}, H, W), because the model was "
+                f"built for {self.in_channels} channel(s). Got {tuple(images.shape)}."
+            )
+        images = images.to(self.mean.dtype)
+        if self.flips_colors:
+            images = images.flip(1)
+        # Broadcasting repeats a gray channel for each mean.
+        return (images - self.mean) / self.std
+
+    def extra_repr(self) -> str:
+        """Returns the numbers that the scaling uses, for printing and for fingerprints."""
+        mean, std = self.mean.flatten().tolist(), self.std.flatten().tolist()
+        return f"{self.in_channels}, mean={mean}, std={std}, flips_colors={self.flips_colors}"
+
+
+def _as_channels(values: tuple[float, ...], num_channels: int) -> Tensor:
+    tensor = torch.tensor(values, dtype=torch.float64)
+    if num_channels == 1:
+        tensor = tensor.mean(dim=0, keepdim=True)
+    return tensor.float().reshape(1, num_channels, 1, 1)
+
+
+# B = batch, F = features, D = embedding dim, H = height, W = width
+
+
+Pooling = Literal["avg", "max", "avg+max"]
+Projection = Literal["linear", "linear_no_bias", "none"]
+
+
+class GlobalPooling(nn.Module):
+    """Reduces a feature map to one number a channel; a vector passes as it is."""
+
+    def __init__(self, pooling: Pooling) -> None:
+        super().__init__()
+        self.pooling = pooling
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Returns (B, F) for (B, F, H, W) or (B, F)."""
+        if features.ndim == 2:
+            return features
+        if self.pooling == "avg":
+            return features.mean(dim=(2, 3))
+        if self.pooling == "max":
+            return features.amax(dim=(2, 3))
+        return features.mean(dim=(2, 3)) + features.amax(dim=(2, 3))
+
+    def extra_repr(self) -> str:
+        """Returns the kind of pooling."""
+        return self.pooling
+
+
+class EmbeddingHead(nn.Module):
+    """Pooling, layer norm, projection and L2 norm, the last three where asked for.
+
+    The layer norm has no weights of its own. The projection starts with He's normal weights
+    (fan out) and a zero bias.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_features: int,
+        embedding_dim: int,
+        pooling: Pooling,
+        layer_norm: bool,
+        projection: Projection,
+        normalize: bool,
+    ) -> None:
+        super().__init__()
+        self.normalize = normalize
+        self.pool = GlobalPooling(pooling)
+        self.layer_norm = (
+            nn.LayerNorm(num_features, elementwise_affine=False) if layer_norm else nn.Identity()
+        )
+        self.projection = _build_projection(num_features, embedding_dim, projection)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Returns (B, D) embeddings in float32 or better, for (B, F, H, W) or (B, F)."""
+        embeddings: Tensor = self.projection(self.layer_norm(self.pool(features)))
+        # Under autocast the projection gives half precision, too coarse for distances.
+        embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
+        return l2_normalize(embeddings) if self.normalize else embeddings
+
+
+def l2_normalize(embeddings: Tensor) -> Tensor:
+    """Returns (B, D) vectors of unit length; a zero vector stays zero."""
+    # With 1e-12 below the root, a zero vector has a finite gradient (Kim et al. 2020 do this).
+    return embeddings / (embeddings.square().sum(dim=1, keepdim=True) + 1e-12).sqrt()
+
+
+def _build_projection(num_features: int, embedding_dim: int, projection: Projection) -> nn.Module:
+    if projection == "none":
+        _check_dimensions_agree(num_features, embedding_dim)
+        return nn.Identity()
+    layer = nn.Linear(num_features, embedding_dim, bias=projection == "linear")
+    nn.init.kaiming_normal_(layer.weight, mode="fan_out")
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _check_dimensions_agree(num_features: int, embedding_dim: int) -> None:
+    if num_features != embedding_dim:
+        raise ModelError(
+            "model.projection=none hands the pooled feature on as the embedding, so "
+            f"model.embedding_dim must be the trunk's {num_features} channels. "
+            f"Got model.embedding_dim={embedding_dim}. Set it to {num_features}, or set "
+            "model.projection to linear."
+        )
+
+
+# B = batch, C = channels, D = embedding dim, H = height, W = width
 
 
 class EmbeddingModel(nn.Module):
-    """Pixel scaling, frozen stages, stages that learn, and a head.
+    """Pixel scaling, frozen blocks, blocks that learn, and a head.
 
-    What comes before the stages that learn is the same for an image whenever it is computed, so
+    What comes before the blocks that learn is the same for an image whenever it is computed, so
     it may be kept: `forward(images)` is `forward_from(frozen_activations(images))`.
     """
 
@@ -41,7 +207,7 @@ class EmbeddingModel(nn.Module):
         return self.forward_from(self.frozen_activations(images))
 
     def frozen_activations(self, images: Tensor) -> Tensor:
-        """Returns what the frozen stages make of (B, C, H, W) images, without a graph.
+        """Returns what the frozen blocks make of (B, C, H, W) images, without a graph.
 
         A feature map at the cut; the pooled vector where the whole trunk stands still; the scaled
         pixels where nothing does.
@@ -58,12 +224,12 @@ class EmbeddingModel(nn.Module):
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Returns the parameters that learn, of the `trunk` and of the `head`.
 
-        The trunk's are listed also while a warm-up holds them still; frozen stages never are.
+        The trunk's are listed also while a warm-up holds them still; frozen blocks never are.
         """
         return {"trunk": list(self.trunk.parameters()), "head": list(self.head.parameters())}
 
     def train(self, mode: bool = True) -> Self:
-        """Sets training or evaluation mode, but for the frozen stages, which only evaluate."""
+        """Sets training or evaluation mode, but for the frozen blocks, which only evaluate."""
         self.training = mode
         for part in (self.scaling, self.trunk, self.head):
             part.train(mode)

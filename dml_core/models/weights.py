@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dml_core.models.problems import ModelError
-from dml_core.models.stages import Stages, as_sequential
+from dml_core.models.blocks import Blocks, ModelError, as_sequential
 
 MAX_VALUES = 1_000_000
 """Values in a file, those that are referred to twice counted twice."""
@@ -154,28 +153,28 @@ _CLASSIFIERS = ("fc.", "classifier.", "head.", "heads.", "last_linear.", "aux", 
 _NUM_SHOWN = 10
 
 
-def load_weights(model: nn.Module, stages: Stages, weights: str, *, backbone: str) -> None:
-    """Copies stored tensors into the stages of a model, in place.
+def load_weights(model: nn.Module, blocks: Blocks, weights: str, *, backbone: str) -> None:
+    """Copies stored tensors into the blocks of a model, in place.
 
-    Names may be those of the model or those of an embedding model made of the stages. Tensors of
+    Names may be those of the model or those of an embedding model made of the blocks. Tensors of
     a classifier are passed over. A missing count of batches is none, as in old checkpoints.
 
     Args:
         model: the model as its library made it.
-        stages: the stages of its trunk; they share their tensors with the model.
+        blocks: the blocks of its trunk; they share their tensors with the model.
         weights: package:efficientnet_lite0 or a file's path.
         backbone: the value of model.backbone, for messages.
 
     Raises:
-        ModelError: where a tensor of the stages is missing or of another shape, or where the
+        ModelError: where a tensor of the blocks is missing or of another shape, or where the
             file has tensors that belong nowhere.
     """
     if weights.startswith("package:"):
         stored = read_package_weights(model, weights, backbone=backbone)
     else:
         stored = _strip_prefixes(read_state_dict(Path(weights)))
-    by_library, by_stage = _trunk_of(model, stages), dict(as_sequential(stages).state_dict())
-    wanted = max((by_library, by_stage), key=lambda names: len(names.keys() & stored.keys()))
+    by_library, by_block = _trunk_of(model, blocks), dict(as_sequential(blocks).state_dict())
+    wanted = max((by_library, by_block), key=lambda names: len(names.keys() & stored.keys()))
     problems = _find_misfits(wanted, stored, own_names=model.state_dict())
     if problems:
         raise ModelError(
@@ -233,8 +232,8 @@ def _strip(name: str, prefixes: tuple[str, ...]) -> str:
     return name
 
 
-def _trunk_of(model: nn.Module, stages: Stages) -> StateDict:
-    storage = {id(tensor) for tensor in as_sequential(stages).state_dict(keep_vars=True).values()}
+def _trunk_of(model: nn.Module, blocks: Blocks) -> StateDict:
+    storage = {id(tensor) for tensor in as_sequential(blocks).state_dict(keep_vars=True).values()}
     names = [name for name, t in model.state_dict(keep_vars=True).items() if id(t) in storage]
     tensors = model.state_dict()
     return {name: tensors[name] for name in names}

@@ -2,15 +2,14 @@
 
 import numpy as np
 
-from dml_core.config.sampler import (
+from dml_core.config.training import (
     ClassBalancedSamplerConfig,
     DenseSamplerConfig,
     SamplerConfig,
 )
-from dml_core.samplers.batch import Batch, BatchSampler
+from dml_core.samplers.batch import Batch, BatchSampler, ShuffledSampler
 from dml_core.samplers.class_balanced import ClassBalancedSampler
 from dml_core.samplers.dense import DenseSampler
-from dml_core.samplers.shuffled import ShuffledSampler
 
 __all__ = ["Batch", "BatchSampler", "build_sampler"]
 

@@ -1,10 +1,12 @@
-"""What every sampler gives: the same batches for the same seed and epoch."""
+"""What a sampler is, and the simplest one: every image once an epoch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+
+from dml_core.seeding import numpy_stream
 
 
 @dataclass(frozen=True)
@@ -40,3 +42,25 @@ class BatchSampler(ABC):
         for number, batch in enumerate(self._draw_epoch(epoch)):
             if number >= first_batch:
                 yield batch
+
+
+class ShuffledSampler(BatchSampler):
+    """Cuts a random order of all images into batches; the last, shorter one is dropped."""
+
+    def __init__(self, *, num_images: int, batch_size: int, seed: int) -> None:
+        super().__init__(seed=seed)
+        if num_images < batch_size:
+            raise ValueError(
+                f"sampler.batch_size must be at most the number of training images. "
+                f"Got {batch_size} and {num_images} images. Lower sampler.batch_size."
+            )
+        self.num_images = num_images
+        self.batch_size = batch_size
+
+    def __len__(self) -> int:
+        return self.num_images // self.batch_size
+
+    def _draw_epoch(self, epoch: int) -> Iterator[Batch]:
+        order = numpy_stream(self.seed, "batches", epoch=epoch).permutation(self.num_images)
+        for number in range(len(self)):
+            yield Batch(order[number * self.batch_size : (number + 1) * self.batch_size])

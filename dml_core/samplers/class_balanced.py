@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dml_core.config.sampler import ClassBalancedSamplerConfig
+from dml_core.config.training import ClassBalancedSamplerConfig
 from dml_core.samplers.batch import Batch, BatchSampler
 from dml_core.seeding import numpy_stream
 

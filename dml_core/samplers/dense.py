@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dml_core.config.sampler import DenseSamplerConfig
+from dml_core.config.training import DenseSamplerConfig
 from dml_core.samplers.batch import Batch, BatchSampler
 from dml_core.seeding import numpy_stream
 

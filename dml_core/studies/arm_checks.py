@@ -8,7 +8,7 @@ import numpy as np
 
 from dml_core.config import ConfigError, TrialConfig
 from dml_core.config.loading import flatten, to_flat_dict
-from dml_core.config.sampler import ClassBalancedSamplerConfig
+from dml_core.config.training import ClassBalancedSamplerConfig
 from dml_core.samplers import build_sampler
 from dml_core.samplers.class_balanced import compute_batch_shape
 from dml_core.studies.arms import ResolvedArm

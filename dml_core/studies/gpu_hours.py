@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 from dml_core.config import ConfigError, TrialConfig
 from dml_core.data.sources.cars196 import CARS196_COUNTS
-from dml_core.data.sources.cub200 import CUB200_COUNTS
-from dml_core.data.sources.inshop import INSHOP_COUNTS
-from dml_core.data.sources.sop import SOP_COUNTS
+from dml_core.data.sources.published import CUB200_COUNTS, INSHOP_COUNTS, SOP_COUNTS
 from dml_core.studies.cost import StudyCost, count_images_per_epoch, sum_cost
 from dml_core.studies.resolved import ResolvedStudy
 

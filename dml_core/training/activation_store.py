@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dml_core.config.data import DataBase
-from dml_core.data.content_hash import hash_file
+from dml_core.data.prepared_info import hash_file
 
 _LOGGER = logging.getLogger(__name__)
 

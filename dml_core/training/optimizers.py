@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from dml_core.config.optimizer import (
+from dml_core.config.training import (
     AdamWConfig,
     CosineScheduleConfig,
     InverseTimeScheduleConfig,

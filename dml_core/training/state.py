@@ -11,9 +11,8 @@ from torch.optim import Optimizer
 
 from dml_core.config import TrialConfig
 from dml_core.config.loading import to_flat_dict
-from dml_core.data.inputs import Inputs
+from dml_core.data.inputs import Inputs, Targets, make_targets
 from dml_core.data.prepared import DevelopmentData
-from dml_core.data.targets import Targets, make_targets
 from dml_core.losses.base import MetricLoss
 from dml_core.losses.proxies import ProxyLoss
 from dml_core.losses.registry import build_loss_from_config

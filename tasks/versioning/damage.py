@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dml_core.config.data import DataBase
-from dml_core.data.content_hash import FORMAT_VERSION, hash_file
 from dml_core.data.prepared_info import FILE_NAME as INFO_FILE
-from dml_core.data.prepared_info import PreparedInfo, load_info
+from dml_core.data.prepared_info import FORMAT_VERSION, PreparedInfo, hash_file, load_info
 from dml_core.data.records import DatasetError
 from dml_core.data.splits import FILE_NAME as SPLIT_FILE
 from dml_core.data.writing import DEVELOPMENT

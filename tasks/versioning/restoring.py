@@ -11,9 +11,8 @@ from pathlib import Path
 
 from dml_core.config.data import DataBase
 from dml_core.data.atomic_folder import folder_lock, remove_leftovers
-from dml_core.data.content_hash import hash_file
 from dml_core.data.prepared_info import FILE_NAME as INFO_FILE
-from dml_core.data.prepared_info import PreparedInfo, check_values_match, load_info
+from dml_core.data.prepared_info import PreparedInfo, check_values_match, hash_file, load_info
 from dml_core.data.records import DatasetError
 from dml_core.data.writing import DEVELOPMENT, TEST
 from tasks.versioning.damage import Damage, find_damage

@@ -15,8 +15,8 @@ from safetensors.torch import save as save_safetensors
 
 from dml_core.config import resolve_trial_config
 from dml_core.measures.of_checkpoint import load_trained_model
+from dml_core.models.blocks import ModelError
 from dml_core.models.building import build_model
-from dml_core.models.problems import ModelError
 from dml_core.models.weights import read_state_dict
 from dml_core.training.checkpoint import (
     FORMAT,

@@ -11,10 +11,8 @@ from dml_core.data.prepare import prepare_dataset
 from dml_core.data.prepared import DevelopmentData, open_development
 from dml_core.data.records import SourceListing
 from dml_core.data.sources.cars196 import list_cars196
-from dml_core.data.sources.cub200 import list_cub200
 from dml_core.data.sources.folder import list_folder
-from dml_core.data.sources.inshop import list_inshop
-from dml_core.data.sources.sop import list_sop
+from dml_core.data.sources.published import list_cub200, list_inshop, list_sop
 from tests.references import official_layouts as layouts
 
 OFFICIAL = {

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dml_core.config.data import FolderData
-from dml_core.data.records import DatasetError, ImageRecord, SourceListing
-from dml_core.data.sources.problems import raise_for
+from dml_core.data.records import DatasetError, ImageRecord, SourceListing, raise_for
 from dml_core.data.sources.raw_search import UNPACKED_SUFFIX, Distribution, RawSearch
 from dml_core.data.sources.tables import list_table
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from dml_core.data.records import DatasetError, ImageRecord, SourceListing
-from dml_core.data.sources.problems import missing_files, raise_for
+from dml_core.data.records import DatasetError, ImageRecord, SourceListing, missing_files, raise_for
 from dml_core.data.sources.raw_search import Distribution
 
 

@@ -7,12 +7,9 @@ from dml_core.config.data import DataConfig, GlyphsData
 from dml_core.config.problems import suggest
 from dml_core.data.records import DatasetError, SourceListing
 from dml_core.data.sources.cars196 import list_cars196
-from dml_core.data.sources.cub200 import list_cub200
 from dml_core.data.sources.fashion_mnist import list_fashion_mnist
 from dml_core.data.sources.folder import list_folder
-from dml_core.data.sources.inshop import list_inshop
-from dml_core.data.sources.omniglot import list_omniglot
-from dml_core.data.sources.sop import list_sop
+from dml_core.data.sources.published import list_cub200, list_inshop, list_omniglot, list_sop
 
 
 def _list_glyphs(config: GlyphsData) -> SourceListing:

@@ -13,8 +13,15 @@ import pandas as pd
 
 from dml_core.config.data import FolderData
 from dml_core.config.problems import suggest
-from dml_core.data.records import DatasetError, ImageRecord, Role, SourceListing
-from dml_core.data.sources.problems import missing_files, raise_for, shorten_text
+from dml_core.data.records import (
+    DatasetError,
+    ImageRecord,
+    Role,
+    SourceListing,
+    missing_files,
+    raise_for,
+    shorten_text,
+)
 
 
 @dataclass(frozen=True)

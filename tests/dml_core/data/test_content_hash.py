@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dml_core.data.content_hash import compute_content_hash, compute_source_hash, hash_file
 from dml_core.data.packing import PackingChoices
+from dml_core.data.prepared_info import compute_content_hash, compute_source_hash, hash_file
 from dml_core.data.records import ImageRecord
 
 CHOICES = PackingChoices(16, "shorter", "rgb")

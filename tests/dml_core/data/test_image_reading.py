@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from dml_core.data import image_reading
-from dml_core.data.image_decoding import BadImage
-from dml_core.data.image_reading import read_image, read_image_bytes
+from dml_core.data import packing
+from dml_core.data.image_decoding import BadImage, decode_image
+from dml_core.data.packing import read_image_bytes
+
+
+def read_image(file, *, root, color):
+    return decode_image(read_image_bytes(file, root=root), color=color)
 
 
 @pytest.fixture
@@ -77,7 +81,7 @@ def test_a_pipe_is_refused_without_waiting_for_a_writer(photo):
 
 def test_a_device_is_refused():
     with pytest.raises(BadImage, match="is a pipe, socket or device"):
-        read_image(image_reading.Path("/dev/zero"), root=None, color="rgb")
+        read_image(packing.Path("/dev/zero"), root=None, color="rgb")
 
 
 def test_a_link_that_leaves_the_root_is_refused(photo, tmp_path):
@@ -112,7 +116,7 @@ def test_denied_permission_is_named(photo, monkeypatch):
     def deny(*arguments):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(image_reading.os, "open", deny)
+    monkeypatch.setattr(packing.os, "open", deny)
     with pytest.raises(BadImage, match="may not be read: permission denied"):
         read_image(photo, root=None, color="rgb")
 
@@ -121,13 +125,13 @@ def test_a_failing_disk_is_named(photo, monkeypatch):
     def fail(*arguments):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(image_reading.os, "open", fail)
+    monkeypatch.setattr(packing.os, "open", fail)
     with pytest.raises(BadImage, match="cannot be read: Input/output error"):
         read_image(photo, root=None, color="rgb")
 
 
 def test_a_huge_file_is_refused_before_it_is_read(photo, monkeypatch):
-    monkeypatch.setattr(image_reading, "MAX_FILE_BYTES", 10)
+    monkeypatch.setattr(packing, "MAX_FILE_BYTES", 10)
     with pytest.raises(BadImage, match=r"has \d+ bytes, above the limit of 10"):
         read_image(photo, root=None, color="rgb")
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dml_core.data.targets import compute_label_scale, quantize
+from dml_core.data.inputs import compute_label_scale, quantize
 
 
 def test_scale_is_the_standard_deviation():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
-from dml_core.config.evaluation import EvaluationConfig
+from dml_core.config.trial import EvaluationConfig
 from dml_core.evaluation.clustering import cluster_embeddings
 from dml_core.evaluation.evaluate import evaluate_embeddings
 from tests.references.continuous import mean_label_distance, ndcg

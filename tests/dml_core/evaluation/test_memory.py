@@ -10,7 +10,7 @@ import pytest
 MEASURE = """
 from pathlib import Path
 import numpy as np
-from dml_core.config.evaluation import EvaluationConfig
+from dml_core.config.trial import EvaluationConfig
 from dml_core.evaluation.evaluate import evaluate_embeddings
 
 def peak_kibibytes():

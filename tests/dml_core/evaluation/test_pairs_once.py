@@ -4,7 +4,7 @@ import faiss
 import numpy as np
 import pytest
 
-from dml_core.config.evaluation import EvaluationConfig
+from dml_core.config.trial import EvaluationConfig
 from dml_core.evaluation import neighbors
 from dml_core.evaluation import neighbors as pairs_once
 from dml_core.evaluation.evaluate import evaluate_embeddings

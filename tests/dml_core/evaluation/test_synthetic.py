@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dml_core.config.evaluation import EvaluationConfig
+from dml_core.config.trial import EvaluationConfig
 from dml_core.evaluation import synthetic
 from dml_core.evaluation.evaluate import evaluate_embeddings
 from dml_core.evaluation.synthetic import score_synthetic

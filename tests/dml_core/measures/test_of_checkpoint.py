@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from dml_core.config.evaluation import EvaluationConfig
+from dml_core.config.trial import EvaluationConfig
 from dml_core.data.prepared import open_development, open_test
 from dml_core.evaluation.embed import measure_spread
 from dml_core.measures.baselines import evaluate_raw_pixels, evaluate_untrained_features

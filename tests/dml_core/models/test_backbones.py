@@ -5,10 +5,9 @@ import timm
 import torch
 import torchvision
 
-from dml_core.models.backbones import build_backbone
-from dml_core.models.pixel_scaling import PIXEL_STATISTICS, PixelScaling
-from dml_core.models.problems import ModelError
-from dml_core.models.stages import as_sequential
+from dml_core.models.blocks import ModelError, as_sequential
+from dml_core.models.building import build_backbone
+from dml_core.models.embedding_model import PIXEL_STATISTICS, PixelScaling
 
 
 def build(name, *, weights="none", in_channels=3, input_size_px=64):
@@ -20,7 +19,7 @@ def build(name, *, weights="none", in_channels=3, input_size_px=64):
 def features_of(backbone, input_size_px=64):
     images = torch.randn(2, backbone.in_channels, input_size_px, input_size_px)
     with torch.no_grad():
-        return as_sequential(backbone.stages).eval()(images)
+        return as_sequential(backbone.blocks).eval()(images)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +29,7 @@ def features_of(backbone, input_size_px=64):
         ("torchvision:resnet18", (2, 512, 2, 2)),
         ("torchvision:mobilenet_v3_small", (2, 576, 2, 2)),
         ("timm:test_resnet", (2, 96, 2, 2)),
-        ("timm:test_byobnet", (2, 256, 2, 2)),  # Stages unknown, but it has a feature map.
+        ("timm:test_byobnet", (2, 256, 2, 2)),  # Blocks unknown, but it has a feature map.
         ("timm:test_vit", (2, 64)),  # Tokens, pooled by the model itself.
         ("timm:test_mambaout", (2, 256)),  # Its map has the channels last, so it pools itself.
     ],
@@ -46,13 +45,13 @@ def test_transformer_features_are_those_of_timm():
     model = timm.create_model("test_vit", num_classes=0, img_size=64).eval()
     images = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
-        found = as_sequential(backbone.stages).eval()(images)
+        found = as_sequential(backbone.blocks).eval()(images)
         assert torch.equal(found, model(images))
 
 
 def test_torchvision_transformer_gives_its_class_token():
     backbone = build("torchvision:vit_b_32")
-    model = backbone.stages["model"].eval()
+    model = backbone.blocks["model"].eval()
     images = torch.randn(1, 3, 64, 64)
     with torch.no_grad():
         patches = model._process_input(images)
@@ -94,7 +93,7 @@ def test_half_scaling_of_googlenet_is_what_torchvision_does_inside():
 
 
 def test_no_classifier_stays_in_the_trunk():
-    names = as_sequential(build("torchvision:resnet18").stages).state_dict()
+    names = as_sequential(build("torchvision:resnet18").blocks).state_dict()
     assert not [name for name in names if "fc" in name]
 
 

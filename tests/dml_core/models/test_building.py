@@ -104,7 +104,7 @@ def test_pixel_scaling_is_the_trunks_or_the_one_asked_for(settings, mean):
     assert model.scaling.mean.flatten()[0].item() == pytest.approx(mean)
 
 
-def test_package_weights_build_a_model_cut_before_its_last_stages():
+def test_package_weights_build_a_model_cut_before_its_last_blocks():
     model = build(
         {
             "model.backbone": "timm:tf_efficientnet_lite0",
@@ -120,7 +120,7 @@ def test_package_weights_build_a_model_cut_before_its_last_stages():
     assert model.forward_from(activations).shape == (4, 128)
 
 
-def test_stage_of_an_unknown_trunk_is_refused_by_name():
+def test_block_of_an_unknown_trunk_is_refused_by_name():
     settings = {**TINY_RESNET, "model.backbone": "timm:test_vit", "trunk.train": "from:blocks.0"}
     with pytest.raises(ModelError, match=r"model\.backbone=timm:test_vit are unknown"):
         build(settings)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from dml_core.models import weights as checkpoint_files
-from dml_core.models.problems import ModelError
+from dml_core.models.blocks import ModelError
 from dml_core.models.weights import read_state_dict
 
 TENSORS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}

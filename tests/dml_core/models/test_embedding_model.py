@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from dml_core.config.model import ModelConfig
+from dml_core.config.trial import ModelConfig
 from dml_core.models import EmbeddingModel, build_embedding_model
 
 
@@ -110,7 +110,7 @@ def test_parameter_groups_of_a_frozen_trunk_hold_the_head_alone():
     assert [tuple(p.shape) for p in groups["head"]] == [(8, 16), (8,)]
 
 
-def test_frozen_stages_only_evaluate():
+def test_frozen_blocks_only_evaluate():
     model = build(train="from:stage2")
     for mode in (True, False):
         model.set_training(mode, freeze_batch_norm=False)

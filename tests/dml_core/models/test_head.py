@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dml_core.models.head import EmbeddingHead, GlobalPooling, l2_normalize
-from dml_core.models.problems import ModelError
+from dml_core.models.blocks import ModelError
+from dml_core.models.embedding_model import EmbeddingHead, GlobalPooling, l2_normalize
 
 
 def build_head(**knobs) -> EmbeddingHead:

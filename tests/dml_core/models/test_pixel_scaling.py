@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dml_core.models.pixel_scaling import PIXEL_STATISTICS, PixelScaling, PixelStatistics
-from dml_core.models.problems import ModelError
+from dml_core.models.blocks import ModelError
+from dml_core.models.embedding_model import PIXEL_STATISTICS, PixelScaling, PixelStatistics
 
 
 def one_pixel(*values: int) -> torch.Tensor:

@@ -6,11 +6,10 @@ import torch
 from sklearn.datasets import load_sample_image
 from torch import nn
 
-from dml_core.config.model import ModelConfig
+from dml_core.config.trial import ModelConfig
 from dml_core.models import build_embedding_model
-from dml_core.models.backbones import build_convnet
-from dml_core.models.problems import ModelError
-from dml_core.models.stages import find_stages
+from dml_core.models.blocks import ModelError, find_blocks
+from dml_core.models.building import build_convnet
 from dml_core.models.weights import (
     PACKAGE_BACKBONE,
     PACKAGE_WEIGHTS,
@@ -58,7 +57,7 @@ def test_library_classifier_of_another_size_is_passed_over(tmp_path):
     stored = timm.create_model("test_resnet", num_classes=7)
     model = timm.create_model("test_resnet", num_classes=0)
     path = save(stored.state_dict(), tmp_path)
-    load_weights(model, find_stages(model), str(path), backbone="timm:test_resnet")
+    load_weights(model, find_blocks(model), str(path), backbone="timm:test_resnet")
     assert is_same(model, stored)
 
 
@@ -133,7 +132,7 @@ def test_package_weights_fit_the_whole_model_of_timm_strictly():
     stored = read_package_weights(bare, PACKAGE_WEIGHTS, backbone=PACKAGE_BACKBONE)
     whole = timm.create_model("tf_efficientnet_lite0")
     whole.load_state_dict(stored, strict=True)
-    load_weights(bare, find_stages(bare), PACKAGE_WEIGHTS, backbone=PACKAGE_BACKBONE)
+    load_weights(bare, find_blocks(bare), PACKAGE_WEIGHTS, backbone=PACKAGE_BACKBONE)
     assert is_same(bare, whole)
 
 

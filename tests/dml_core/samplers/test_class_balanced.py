@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dml_core.config.sampler import ClassBalancedSamplerConfig
+from dml_core.config.training import ClassBalancedSamplerConfig
 from dml_core.samplers.class_balanced import ClassBalancedSampler, compute_batch_shape
 
 

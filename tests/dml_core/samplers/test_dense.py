@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dml_core.config.sampler import DenseSamplerConfig
+from dml_core.config.training import DenseSamplerConfig
 from dml_core.samplers.dense import DenseSampler
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dml_core.samplers.shuffled import ShuffledSampler
+from dml_core.samplers.batch import ShuffledSampler
 
 
 def test_an_epoch_covers_each_image_at_most_once_and_drops_the_rest():

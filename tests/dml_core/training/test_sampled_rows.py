@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dml_core.config.optimizer import AdamWConfig, OptimizerConfig, SgdConfig
+from dml_core.config.training import AdamWConfig, OptimizerConfig, SgdConfig
 from dml_core.data.prepared import open_development
 from dml_core.measures.step_cost import measure_peak_bytes
 from dml_core.training.checkpoint import load_checkpoint

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from dml_core.config.optimizer import (
+from dml_core.config.training import (
     ConstantScheduleConfig,
     CosineScheduleConfig,
     InverseTimeScheduleConfig,

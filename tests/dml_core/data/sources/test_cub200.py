@@ -7,8 +7,8 @@ import pytest
 
 from dml_core.config.data import Cub200Data
 from dml_core.data.records import DatasetError
-from dml_core.data.sources.cub200 import CUB200_COUNTS, list_cub200
 from dml_core.data.sources.official import OfficialCounts
+from dml_core.data.sources.published import CUB200_COUNTS, list_cub200
 from tests.references.official_layouts import write_cub200
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from dml_core.config.data import InshopData
 from dml_core.data.records import DatasetError
-from dml_core.data.sources.inshop import INSHOP_COUNTS, list_inshop
 from dml_core.data.sources.official import OfficialCounts
+from dml_core.data.sources.published import INSHOP_COUNTS, list_inshop
 from tests.references.official_layouts import write_inshop
 
 BENCHMARK = "In-shop Clothes Retrieval Benchmark"

@@ -8,7 +8,7 @@ import pytest
 from dml_core.config.data import OmniglotData
 from dml_core.data.records import DatasetError
 from dml_core.data.sources.official import OfficialCounts
-from dml_core.data.sources.omniglot import OMNIGLOT_COUNTS, list_omniglot
+from dml_core.data.sources.published import OMNIGLOT_COUNTS, list_omniglot
 from tests.references.official_layouts import write_omniglot
 
 

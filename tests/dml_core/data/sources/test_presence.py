@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dml_core.data.sources.problems import missing_files
+from dml_core.data.records import missing_files
 
 NAMES = st.sampled_from(["a.jpg", "b.jpg", "one/a.jpg", "one/b.jpg", "one", "two/deep/a.jpg"])
 

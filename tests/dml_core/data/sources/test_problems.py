@@ -2,8 +2,7 @@
 
 import pytest
 
-from dml_core.data.records import DatasetError
-from dml_core.data.sources.problems import raise_for, shorten_list, shorten_text
+from dml_core.data.records import DatasetError, raise_for, shorten_list, shorten_text
 
 
 def test_nothing_is_raised_without_problems():

@@ -8,7 +8,7 @@ import pytest
 from dml_core.config.data import SopData
 from dml_core.data.records import DatasetError
 from dml_core.data.sources.official import OfficialCounts
-from dml_core.data.sources.sop import SOP_COUNTS, list_sop
+from dml_core.data.sources.published import SOP_COUNTS, list_sop
 from tests.references.official_layouts import write_sop
 
 

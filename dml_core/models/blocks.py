@@ -1,4 +1,4 @@
-"""Sees a trunk as an ordered list of named stages, so that the first ones can stand still."""
+"""Sees a trunk as an ordered list of named blocks, so that the first ones can stand still."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -6,12 +6,16 @@ from collections.abc import Iterator, Mapping
 from torch import nn
 
 from dml_core.config.problems import suggest
-from dml_core.models.problems import ModelError
 
-Stages = dict[str, nn.Module]
+Blocks = dict[str, nn.Module]
+
+
+class ModelError(ValueError):
+    """A network cannot be built; the message names the key, the value found and the remedy."""
+
 
 # One recipe a class. `a` is a child; `a.*` and `*` are all children of a or of the model, in
-# order; `name=a+b` is one stage of several children; `+a` joins a to the stage before it.
+# order; `name=a+b` is one block of several children; `+a` joins a to the block before it.
 _RECIPES: dict[str, tuple[str, ...]] = {
     "torchvision.models.resnet.ResNet": (
         "stem=conv1+bn1+relu+maxpool",
@@ -58,8 +62,8 @@ _AFTER_THE_TRUNK = frozenset(
 )
 
 
-def find_stages(model: nn.Module) -> Stages | None:
-    """Returns the stages of a model by name, in order, or None for a class that has no recipe.
+def find_blocks(model: nn.Module) -> Blocks | None:
+    """Returns the blocks of a model by name, in order, or None for a class that has no recipe.
 
     One after the other they compute the feature map (B, F, H, W) before pooling and classifier.
     """
@@ -67,51 +71,51 @@ def find_stages(model: nn.Module) -> Stages | None:
     recipe = _RECIPES.get(f"{type(model).__module__}.{type(model).__name__}")
     if recipe is None:
         return None
-    stages: Stages = {}
+    blocks: Blocks = {}
     for step in recipe:
         if step.startswith("+"):
-            _join_to_last(stages, model, step[1:])
+            _join_to_last(blocks, model, step[1:])
         else:
-            stages.update(_expand(model, step))
-    return stages
+            blocks.update(_expand(model, step))
+    return blocks
 
 
-def as_sequential(stages: Mapping[str, nn.Module]) -> nn.Sequential:
-    """Returns the stages as one module; a dot in a name becomes an underscore."""
-    return nn.Sequential(OrderedDict((_member(name), stage) for name, stage in stages.items()))
+def as_sequential(blocks: Mapping[str, nn.Module]) -> nn.Sequential:
+    """Returns the blocks as one module; a dot in a name becomes an underscore."""
+    return nn.Sequential(OrderedDict((_member(name), block) for name, block in blocks.items()))
 
 
-def cut_stages(stages: Stages, train: str, *, backbone: str) -> tuple[Stages, Stages]:
-    """Returns the stages that stand still and those that learn.
+def cut_blocks(blocks: Blocks, train: str, *, backbone: str) -> tuple[Blocks, Blocks]:
+    """Returns the blocks that stand still and those that learn.
 
     Args:
-        stages: all stages by name, in order.
-        train: the value of trunk.train: all, none or from:<stage>.
+        blocks: all blocks by name, in order.
+        train: the value of trunk.train: all, none or from:<block>.
         backbone: the value of model.backbone, for messages.
 
     Raises:
-        ModelError: where train names a stage that the trunk has not.
+        ModelError: where train names a block that the trunk has not.
     """
     if train in ("all", "none"):
-        return ({}, stages) if train == "all" else (stages, {})
-    names = list(stages)
-    first = _find_first_stage(names, train.removeprefix("from:"), backbone=backbone)
-    frozen = {name: stages[name] for name in names[:first]}
-    return frozen, {name: stages[name] for name in names[first:]}
+        return ({}, blocks) if train == "all" else (blocks, {})
+    names = list(blocks)
+    first = _find_first_block(names, train.removeprefix("from:"), backbone=backbone)
+    frozen = {name: blocks[name] for name in names[:first]}
+    return frozen, {name: blocks[name] for name in names[first:]}
 
 
-def _find_first_stage(names: list[str], wanted: str, *, backbone: str) -> int:
+def _find_first_block(names: list[str], wanted: str, *, backbone: str) -> int:
     if len(names) < 2:
         raise ModelError(
-            f"trunk.train=from:{wanted} needs a trunk with known stages, because it is cut between "
-            f"two of them. The stages of model.backbone={backbone} are unknown. "
+            f"trunk.train=from:{wanted} needs a trunk with known blocks, because it is cut between "
+            f"two of them. The blocks of model.backbone={backbone} are unknown. "
             "Set trunk.train to all or none, or choose another backbone."
         )
     if wanted not in names:
         raise ModelError(
-            f"trunk.train must name a stage of model.backbone={backbone}, because the stages "
+            f"trunk.train must name a block of model.backbone={backbone}, because the blocks "
             f"before it stand still. Got from:{wanted}.{suggest(wanted, names)} "
-            f"Its stages are {', '.join(names)}."
+            f"Its blocks are {', '.join(names)}."
         )
     return names.index(wanted)
 
@@ -129,13 +133,13 @@ def _expand(model: nn.Module, step: str) -> Iterator[tuple[str, nn.Module]]:
         yield step, model.get_submodule(step)
 
 
-def _join_to_last(stages: Stages, model: nn.Module, name: str) -> None:
+def _join_to_last(blocks: Blocks, model: nn.Module, name: str) -> None:
     # Torchvision's densenet applies its last ReLU as a function, so there is no such child.
     module = nn.ReLU(inplace=True) if name == "relu" else model.get_submodule(name)
     if isinstance(module, nn.Identity):
         return
-    last = next(reversed(stages))
-    stages[last] = as_sequential({"stage": stages[last], name: module})
+    last = next(reversed(blocks))
+    blocks[last] = as_sequential({"stage": blocks[last], name: module})
 
 
 def _member(name: str) -> str:
