@@ -1,4 +1,4 @@
-"""Imports go one way: flows -> tasks -> dml_core, and no two packages import each other."""
+"""Imports go one way, flows -> tasks -> dml_core, and sub-packages have no import cycles."""
 
 import ast
 import sys
@@ -15,13 +15,13 @@ FORBIDDEN = {
 LAYERS = ("dml_core", "tasks", "flows")
 
 
-def imported_roots(path):
+def imported_roots(path: Path) -> Iterator[str]:
     for name in imported_names(path):
         yield name.split(".")[0]
 
 
 def imported_names(path: Path) -> Iterator[str]:
-    """Yields the modules that a file imports, early or late; of `from a import b` it is a.b."""
+    """Yields the modules that a file imports anywhere; `from a import b` is a.b."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -37,14 +37,14 @@ def test_layer_imports_only_downward(layer):
     assert offenders == {}
 
 
-def test_the_check_sees_a_forbidden_import(tmp_path):
+def test_the_check_finds_a_forbidden_import(tmp_path):
     path = tmp_path / "bad.py"
     path.write_text("def f():\n    import ray.tune\n    from mlflow import log\n")
     assert set(imported_roots(path)) == {"ray", "mlflow"}
 
 
 def package_imports(root: Path) -> dict[str, set[str]]:
-    """Returns for each sub-package (or module at a layer's top) which others it imports."""
+    """Returns the imports of each sub-package, or of each module at the top of a layer."""
     found: dict[str, set[str]] = {}
     for layer in LAYERS:
         for path in (root / layer).rglob("*.py"):
@@ -55,7 +55,7 @@ def package_imports(root: Path) -> dict[str, set[str]]:
 
 
 def unit_of(name: str) -> str:
-    """Returns the sub-package that a module belongs to; empty for other people's modules."""
+    """Returns the sub-package of a module; empty for third-party modules."""
     layer, _, rest = name.partition(".")
     if layer not in LAYERS or not rest:
         return ""
@@ -63,30 +63,30 @@ def unit_of(name: str) -> str:
 
 
 def find_cycle(imports: dict[str, set[str]]) -> list[str]:
-    """Returns packages that import each other in a ring; an empty list where there is none."""
+    """Returns the packages of an import cycle; an empty list if there is none."""
     done: set[str] = set()
 
-    def visit(name: str, way: list[str]) -> list[str]:
-        if name in way:
-            return [*way[way.index(name) :], name]
+    def visit(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return [*path[path.index(name) :], name]
         if name in done:
             return []
         for other in sorted(imports.get(name, ())):
-            if ring := visit(other, [*way, name]):
-                return ring
+            if cycle := visit(other, [*path, name]):
+                return cycle
         done.add(name)
         return []
 
-    return next((ring for name in sorted(imports) if (ring := visit(name, []))), [])
+    return next((cycle for name in sorted(imports) if (cycle := visit(name, []))), [])
 
 
-def test_packages_do_not_import_each_other_in_a_ring():
+def test_sub_packages_have_no_import_cycle():
     imports = package_imports(ROOT)
     assert "dml_core.evaluation" in imports["dml_core.training"]
     assert find_cycle(imports) == []
 
 
-def test_the_check_sees_a_ring(tmp_path):
+def test_the_check_finds_a_cycle(tmp_path):
     for layer, text in (("a", "from dml_core.b import x\n"), ("b", "from dml_core.a import y\n")):
         folder = tmp_path / "dml_core" / layer
         folder.mkdir(parents=True)
