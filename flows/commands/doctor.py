@@ -10,32 +10,21 @@ from pathlib import Path
 from dml_core.config.problems import suggest
 from flows.commands.terminal import say
 from flows.doctor.environment import (
+    check_ports,
     check_python,
     check_sources,
     check_versions,
     find_installed_tree,
 )
-from flows.doctor.findings import Finding, broken, ok
-from flows.doctor.ports import check_ports
-from flows.doctor.probing import Probe, run_probes
-from flows.doctor.request import DoctorRequest
+from flows.doctor.probes import PROBES, DoctorRequest, Finding, broken, ok, run_probes
 from flows.servers.access import sign_in_to_prefect
 from flows.servers.connect import choose_mlflow, choose_prefect
 from flows.servers.processes import find_process
 from flows.servers.record import ServerRecord, load_records
 from tasks.study import StudyRequest, load_context
 
-LONGER = "Look at it by hand, or give it longer: dml doctor --timeout 300"
 HERE = ("python", "sources", "versions", "plan", "ports", "servers")
-"""Subjects that need no process of their own."""
-PROBES = (
-    Probe("ray", f"Check ray.address, the network and RAY_AUTH_TOKEN_PATH. {LONGER}"),
-    Probe("data", f"The disk may hang. {LONGER}"),
-    Probe("disk", f"The disk may hang. {LONGER}"),
-    Probe("prefect", f"Start it again: dml down, then dml up. {LONGER}"),
-    Probe("mlflow", f"Start it again, or let mlflow.tracking_uri name another store. {LONGER}"),
-    Probe("dvc", f"Check the remote's address, the network and credentials. {LONGER}"),
-)
+"""Subjects that need no separate process."""
 
 
 def run_doctor(

@@ -1,1 +1,1 @@
-"""`dml doctor`: one file a subject, each with what it looks at and what it makes of it."""
+"""`dml doctor`: checks everything that a run needs."""

@@ -1,30 +1,53 @@
-"""The data of the plan: there, whole, and the same on every node."""
+"""The prepared data of the plan: present, intact, and the same on every node."""
 
+import hashlib
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from dml_core.config.data import DataBase
-from dml_core.data.prepared_info import check_values_match, load_info
+from dml_core.data.prepared_info import (
+    PreparedInfo,
+    check_file_sizes,
+    check_values_match,
+    load_info,
+)
 from dml_core.data.records import DatasetError
-from flows.doctor.data_facts import DataFacts, look_at_data
-from flows.doctor.findings import Finding, broken, in_units, ok, warning
-from flows.doctor.request import DoctorRequest
+from dml_core.data.splits import FILE_NAME as SPLIT_FILE
+from dml_core.data.writing import DEVELOPMENT
+from flows.doctor.probes import DoctorRequest, Finding, broken, in_units, ok, warning
 from tasks.study import load_context
 
 HASHING_SHARE = 0.5
-"""Of a probe's time, for hashing; the rest is for what comes before and after it."""
+"""Fraction of a probe's time for hashing; the rest is for what comes before and after it."""
+_BLOCK_BYTES = 1 << 22
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """The state of a dataset on one machine."""
+
+    folder: str
+    version: str = ""
+    """Hashes of its content and split, from `describe_data`; empty if there is none."""
+    problem: str = ""
+    """The damage; empty if none was found."""
+    num_bytes: int = 0
+    unchecked_bytes: int = 0
+    """Size of the files that there was no time to hash; their sizes are right."""
 
 
 def probe(request: DoctorRequest) -> list[Finding]:
-    """Looks at the data of the plan on this machine."""
+    """Checks the data of the plan on this machine."""
     datasets = load_context(request.study).datasets
     seconds = request.timeout_seconds * HASHING_SHARE / max(1, len(datasets))
     return [check_dataset(data, seconds=seconds) for data in datasets]
 
 
 def check_dataset(data: DataBase, *, seconds: float) -> Finding:
-    """Tells how a dataset is on this machine."""
-    facts = look_at_data(data.prepared_path, seconds=seconds)
+    """Checks a dataset on this machine."""
+    facts = inspect_data(data.prepared_path, seconds=seconds)
     if facts.version and not facts.problem:
         try:
             check_values_match(load_info(data.prepared_path), data, data.prepared_path)
@@ -36,7 +59,7 @@ def check_dataset(data: DataBase, *, seconds: float) -> Finding:
 
 
 def judge_driver(facts: DataFacts) -> Finding:
-    """Tells what the facts of this machine mean."""
+    """Judges the facts of this machine."""
     if facts.problem:
         problem = facts.problem.removesuffix(" Run: dml prepare").rstrip(".")
         return broken("data", problem, f"Write them anew: rm -r {facts.folder}, then: dml prepare")
@@ -59,14 +82,14 @@ def judge_driver(facts: DataFacts) -> Finding:
 def judge_node(
     node: str, facts: DataFacts, *, expected: str, mode: str, free_bytes: int = 0
 ) -> Finding:
-    """Tells what the facts of another node mean.
+    """Judges the facts of another node.
 
     Args:
         node: its address.
-        facts: of its prepared folder or, with mode dvc, of what it has fetched.
-        expected: the version on this machine; empty where there is none.
+        facts: of its prepared folder or, with mode dvc, of the data that it fetched.
+        expected: the version on this machine; empty if there is none.
         mode: data_access.mode.
-        free_bytes: on the disk that it would fetch to.
+        free_bytes: on the disk for fetched data.
     """
     where = f"{facts.folder} on node {node}"
     if facts.problem:
@@ -91,13 +114,62 @@ def judge_node(
     return ok("data", f"{where}: {in_units(facts.num_bytes)} have their hashes")
 
 
-def folder_on_node(path: Path, working_folder: str, fetched: Mapping[str, str]) -> Path:
-    """Returns where a node looks for a dataset: where the driver has it, or what it fetched.
+def inspect_data(folder: Path, *, seconds: float, development_only: bool = False) -> DataFacts:
+    """Compares a prepared dataset with the hashes it was written with, within a time limit.
 
     Args:
-        path: of the prepared folder, as the configuration has it.
-        working_folder: the driver's, that relative paths start from.
-        fetched: for each dataset the folder that a node fetches it to; empty with mode shared.
+        folder: of the prepared dataset.
+        seconds: for hashing; the sizes of all files are checked in any case.
+        development_only: skip the test images, which fetched data lack.
+    """
+    if not (folder / "dataset.json").exists():
+        return DataFacts(str(folder))
+    try:
+        info = load_info(folder)
+        names = [name for name in info.files if not development_only or _is_development(name)]
+        check_file_sizes(info, folder, names)
+    except (DatasetError, OSError) as error:
+        return DataFacts(str(folder), problem=str(error))
+    return _hash_files(folder, info, names, deadline=time.monotonic() + seconds)
+
+
+def _hash_files(
+    folder: Path, info: PreparedInfo, names: list[str], *, deadline: float
+) -> DataFacts:
+    unchecked, problem = 0, ""
+    for name in sorted(names, key=lambda name: int(info.files[name]["size"])):
+        digest = _hash_until(folder / name, deadline)
+        if digest is None:
+            unchecked += int(info.files[name]["size"])
+        elif digest != info.files[name]["sha256"]:
+            problem = f"{folder / name} is damaged: its sha256 is not the one it was written with"
+            break
+    total = sum(int(info.files[name]["size"]) for name in names)
+    version = f"{info.content_hash}/{info.split_hash}"
+    return DataFacts(str(folder), version, problem, total, unchecked)
+
+
+def _hash_until(path: Path, deadline: float) -> str | None:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            if time.monotonic() > deadline:
+                return None
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _is_development(name: str) -> bool:
+    return name == SPLIT_FILE or name.startswith(f"{DEVELOPMENT}/")
+
+
+def folder_on_node(path: Path, working_folder: str, fetched: Mapping[str, str]) -> Path:
+    """Returns the folder of a dataset on a node: the driver's path, or that of the fetched data.
+
+    Args:
+        path: of the prepared folder, as configured.
+        working_folder: the driver's, the base of relative paths.
+        fetched: for each dataset the folder of its fetched copy; empty with mode shared.
     """
     own = Path(working_folder) / path
     if (own / "dataset.json").exists() or str(path) not in fetched:

@@ -1,4 +1,4 @@
-"""Python and the installed packages, against what the project is locked to."""
+"""This machine: Python, installed packages, imported sources, and the ports of `dml up`."""
 
 import json
 import sys
@@ -7,18 +7,23 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from flows.doctor.findings import Finding, broken, ok, warning
+from flows.doctor.probes import Finding, broken, ok, warning
+from flows.servers.network import BusyPortError, check_port_is_free, find_free_port
+from flows.servers.record import ServerRecord
 from tasks.sources import find_tree, imported_tree
 
 PYTHON = (3, 11)
-"""As requires-python in pyproject.toml; a test holds that."""
+"""As requires-python in pyproject.toml; a test compares the two."""
 LOCK_FILE = "requirements.lock"
+DEFAULT_PORTS = {"prefect": 4200, "mlflow": 5000}
+TITLES = {"prefect": "Prefect server", "mlflow": "MLflow server"}
+HOST = "127.0.0.1"
 _SHOWN = 5
 _PROJECT = Path(__file__).parents[2]
 
 
 def check_python(found: tuple[int, ...] = sys.version_info[:3]) -> Finding:
-    """Tells whether this is a Python that the project runs on."""
+    """Checks that the project runs on this Python."""
     shown = ".".join(map(str, found))
     if found[:2] != PYTHON:
         wanted = ".".join(map(str, PYTHON))
@@ -31,11 +36,11 @@ def check_python(found: tuple[int, ...] = sys.version_info[:3]) -> Finding:
 
 
 def check_sources(folder: Path, installed: Path | None) -> Finding:
-    """Tells which sources a command in a folder uses, and whether the environment is theirs.
+    """Checks which sources a command in a folder imports, and whether the environment is theirs.
 
     Args:
         folder: the current one.
-        installed: the tree that this environment was installed for; None where it is unknown.
+        installed: the tree that this environment was installed for; None if unknown.
     """
     used, wanted = imported_tree(), find_tree(folder)
     if wanted is not None and wanted != used:
@@ -65,7 +70,7 @@ def find_installed_tree() -> Path | None:
 
 
 def check_versions(folder: Path) -> Finding:
-    """Tells which installed packages are others than requirements.lock names."""
+    """Compares the installed packages with requirements.lock."""
     path = next((p for p in (folder / LOCK_FILE, _PROJECT / LOCK_FILE) if p.is_file()), None)
     if path is None:
         return warning(
@@ -78,13 +83,13 @@ def check_versions(folder: Path) -> Finding:
 
 
 def read_lock(text: str) -> dict[str, str]:
-    """Returns the versions that a lock of `name==version` lines names."""
+    """Returns the versions in a lock file of `name==version` lines."""
     lines = [line.split("#")[0].split(";")[0].strip() for line in text.splitlines()]
     return dict(line.split("==") for line in lines if "==" in line)
 
 
 def find_version(name: str) -> str:
-    """Returns the installed version of a package; empty where it is not installed."""
+    """Returns the installed version of a package; empty if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -92,7 +97,7 @@ def find_version(name: str) -> str:
 
 
 def judge_versions(locked: Mapping[str, str], installed: Mapping[str, str]) -> Finding:
-    """Compares versions; a part behind a plus sign is the build's, such as +cpu."""
+    """Compares versions without the build suffix, such as +cpu."""
     wrong = [
         f"{name} {installed[name].partition('+')[0] or 'is missing'} (locked: {wanted})"
         for name, wanted in locked.items()
@@ -107,3 +112,39 @@ def judge_versions(locked: Mapping[str, str], installed: Mapping[str, str]) -> F
         f"{', '.join(wrong[:_SHOWN])}{more}",
         "Install what is locked: make setup (or uv pip install -r requirements.lock)",
     )
+
+
+def check_ports(
+    wanted: Mapping[str, int | None], records: Mapping[str, ServerRecord]
+) -> list[Finding]:
+    """Checks that the servers could start on their ports.
+
+    Args:
+        wanted: for each server the requested port; None takes the default of `dml up`, which need
+            not be free, since only `dml up` uses it.
+        records: the servers that `dml up` has started here; they hold their own ports.
+    """
+    try:
+        find_free_port(HOST)
+    except ValueError as error:
+        return [broken("ports", str(error), "Free some ports, or raise ip_local_port_range")]
+    missing = {
+        name: port
+        for name, port in wanted.items()
+        if name not in records or port not in (None, urlsplit(records[name].address).port)
+    }
+    if not missing:
+        return [ok("ports", "the servers of dml up have theirs")]
+    return [_check_port(name, port) for name, port in missing.items()]
+
+
+def _check_port(name: str, wanted: int | None) -> Finding:
+    port = DEFAULT_PORTS[name] if wanted is None else wanted
+    title = TITLES[name]
+    try:
+        check_port_is_free(port, host=HOST, title=title, option=f"--{name}-port")
+    except BusyPortError as error:
+        message, _, remedy = str(error).partition(". Choose another port: ")
+        state = warning if wanted is None else broken
+        return state("ports", message, f"Choose another port: {remedy}")
+    return ok("ports", f"port {port} is free for the {title}")

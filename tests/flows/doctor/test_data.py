@@ -3,8 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from flows.doctor.data import check_dataset, folder_on_node, judge_driver, judge_node
-from flows.doctor.data_facts import look_at_data
+from flows.doctor.data import (
+    check_dataset,
+    folder_on_node,
+    inspect_data,
+    judge_driver,
+    judge_node,
+)
 from tasks.sweep.node_data import describe_data
 from tests.references.tiny_trials import prepare_tiny, tiny_config
 
@@ -28,7 +33,7 @@ def largest_file(folder):
 def test_whole_data_have_their_hashes(config):
     finding = check_dataset(config.data, seconds=60)
     assert finding.state == "ok", finding.message
-    facts = look_at_data(config.data.prepared_path, seconds=60)
+    facts = inspect_data(config.data.prepared_path, seconds=60)
     assert facts.version == describe_data(config)
     assert facts.unchecked_bytes == 0
 
@@ -72,12 +77,12 @@ def test_data_of_other_values_are_told(config):
 
 def test_a_damaged_list_of_files_is_broken(config):
     (config.data.prepared_path / "dataset.json").write_text("{")
-    facts = look_at_data(config.data.prepared_path, seconds=60)
+    facts = inspect_data(config.data.prepared_path, seconds=60)
     assert judge_driver(facts).state == "broken"
 
 
 def test_a_node_with_the_same_data_is_well_and_one_with_others_is_broken(config):
-    facts = look_at_data(config.data.prepared_path, seconds=60)
+    facts = inspect_data(config.data.prepared_path, seconds=60)
     same = judge_node("n1", facts, expected=facts.version, mode="shared")
     assert same.state == "ok"
     other = judge_node("n1", facts, expected="0" * 64, mode="shared")
@@ -89,7 +94,7 @@ def test_a_node_with_the_same_data_is_well_and_one_with_others_is_broken(config)
 
 
 def test_a_node_without_data_fetches_them_or_is_broken(tmp_path):
-    facts = look_at_data(tmp_path / "absent", seconds=1)
+    facts = inspect_data(tmp_path / "absent", seconds=1)
     shared = judge_node("n1", facts, expected="a/b", mode="shared")
     assert shared.state == "broken"
     assert "data_access.mode=dvc" in shared.remedy
@@ -110,7 +115,7 @@ def test_a_node_looks_where_the_driver_has_the_data_and_then_at_what_it_fetched(
 def test_only_development_files_are_looked_at_where_the_test_images_are_absent(config):
     for path in (config.data.prepared_path / "test").iterdir():
         path.unlink()
-    assert look_at_data(config.data.prepared_path, seconds=60).problem
-    facts = look_at_data(config.data.prepared_path, seconds=60, development_only=True)
+    assert inspect_data(config.data.prepared_path, seconds=60).problem
+    facts = inspect_data(config.data.prepared_path, seconds=60, development_only=True)
     assert facts.problem == ""
     assert facts.version

@@ -5,15 +5,14 @@ from dataclasses import replace
 import pytest
 
 from dml_core.config.pipeline import RayConfig
-from flows.doctor.node_facts import NodeFacts
 from flows.doctor.nodes import (
-    judge_clock,
+    NodeFacts,
     judge_gpu,
+    judge_node_clock,
     judge_room,
     judge_shared_memory,
     judge_versions,
 )
-from flows.doctor.ray_local import judge_local
 
 HERE = NodeFacts("this machine", "3.11.7", {"ray": "2.60.0", "torch": "2.14.1"})
 NODE = replace(HERE, name="10.0.0.2", num_cpus=4.0)
@@ -24,7 +23,7 @@ GPU_NODE = replace(
 
 def test_a_node_like_the_driver_is_well():
     assert judge_versions(HERE, NODE).state == "ok"
-    assert judge_clock(NODE).state == "ok"
+    assert judge_node_clock(NODE).state == "ok"
 
 
 def test_another_version_of_ray_on_a_node_is_broken():
@@ -57,7 +56,7 @@ def test_another_python_or_a_missing_package_on_a_node_is_broken():
 )
 def test_a_clock_is_judged_beyond_the_error_of_the_measurement(offset, error, state, words):
     node = replace(NODE, clock_offset_seconds=offset, clock_error_seconds=error)
-    finding = judge_clock(node)
+    finding = judge_node_clock(node)
     assert finding.state == state
     assert words in finding.message
 
@@ -103,16 +102,3 @@ def test_a_small_shared_memory_is_told():
     assert finding.state == "warning"
     assert "64.0 MiB free" in finding.message
     assert "--shm-size" in finding.remedy
-
-
-def test_a_local_cluster_says_that_there_is_none_to_reach():
-    findings = judge_local(replace(HERE, free_shared_memory=2**30), RayConfig(), num_cores=2)
-    assert "no cluster to reach" in findings[0].message
-    assert {finding.state for finding in findings} == {"ok"}
-
-
-def test_a_local_cluster_without_the_gpus_of_a_trial_is_broken():
-    config = RayConfig(gpus_per_trial=1, cpus_per_trial=4)
-    findings = judge_local(replace(HERE, free_shared_memory=2**30), config, num_cores=2)
-    states = {finding.subject: finding.state for finding in findings}
-    assert states == {"ray": "warning", "memory": "ok", "gpu": "broken"}

@@ -5,9 +5,16 @@ import pytest
 from dml_core.config.loading import ProjectConfig
 from dml_core.config.pipeline import PipelineConfig
 from dml_core.training.in_folder import train_in_folder
-from flows.doctor.needs import BASE_MEMORY, PlanNeeds, estimate_needs, measure_checkpoint
-from flows.doctor.node_facts import TEMPORARY, NodeFacts
-from flows.doctor.space import judge_disk, judge_fullness, judge_memory
+from flows.doctor.nodes import TEMPORARY, NodeFacts
+from flows.doctor.space import (
+    BASE_MEMORY,
+    PlanNeeds,
+    estimate_needs,
+    judge_disk,
+    judge_fullness,
+    judge_memory,
+    measure_checkpoint,
+)
 from tasks.study import StudyContext, StudyRequest
 from tests.references.tiny_studies import tiny_study
 from tests.references.tiny_trials import prepare_tiny, tiny_config

@@ -1,6 +1,10 @@
 import pytest
 
-from flows.doctor.token_file import check_token
+from dml_core.config.pipeline import RayConfig
+from flows.doctor.nodes import NodeFacts
+from flows.doctor.ray_cluster import check_token, judge_local
+
+HERE = NodeFacts("this machine", "3.11.7", free_shared_memory=2**30)
 
 
 @pytest.fixture
@@ -37,3 +41,16 @@ def test_no_token_at_all_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert check_token({}).state == "warning"
     assert check_token({"RAY_AUTH_TOKEN": "x"}).state == "ok"
+
+
+def test_a_local_cluster_says_that_there_is_none_to_reach():
+    findings = judge_local(HERE, RayConfig(), num_cores=2)
+    assert "no cluster to reach" in findings[0].message
+    assert {finding.state for finding in findings} == {"ok"}
+
+
+def test_a_local_cluster_without_the_gpus_of_a_trial_is_broken():
+    config = RayConfig(gpus_per_trial=1, cpus_per_trial=4)
+    findings = judge_local(HERE, config, num_cores=2)
+    states = {finding.subject: finding.state for finding in findings}
+    assert states == {"ray": "warning", "memory": "ok", "gpu": "broken"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.doctor.dvc_remote import check_remote
+from flows.doctor.services import check_remote
 from tasks.study import StudyRequest, load_context
 from tasks.versioning.remote import read_remote
 from tests.references.dvc_projects import run_dvc
