@@ -36,13 +36,13 @@ from tasks.study import (
 from tasks.sweep.cluster import kept_cluster
 from tasks.sweep.lock import check_is_free
 from tasks.sweep.task import sweep_study
-from tasks.versioning.activations import track_activations
 from tasks.versioning.stages import (
     PinnedRun,
     begin_stage,
     hold_stage,
     is_versioned,
     pin_run,
+    track_activations,
     track_study,
 )
 from tasks.versioning.tasks import commit_stage, is_stale

@@ -29,7 +29,7 @@ from tasks.tracking.address import (
     hide_credentials,
     open_tracking,
 )
-from tasks.versioning.fetch import locate_prepared
+from tasks.versioning.copies import locate_prepared
 from tasks.versioning.remote import Remote, read_remote
 from tasks.versioning.session import ADD_REMOTE, DvcError, has_repo, open_repo
 

@@ -11,8 +11,7 @@ from dml_core.data.prepared import DevelopmentData, open_development
 from dml_core.data.prepared_info import load_info
 from dml_core.trials.journal import Ledger
 from dml_core.trials.key import expect_device, hash_training_code
-from tasks.versioning.damage import Identity, find_damage, identify_files
-from tasks.versioning.restoring import ensure_whole
+from tasks.versioning.restoring import Identity, ensure_whole, find_damage, identify_files
 
 DataSource = dict[str, Any]
 """Where a node can fetch a dataset and keep it, as plain values; empty where all nodes share it."""
@@ -62,7 +61,7 @@ def remember_sources(access: DataAccessConfig) -> Callable[[TrialConfig], DataSo
         if access.mode == "shared":
             return {}
         if path not in known:
-            from tasks.versioning.fetch import locate_prepared
+            from tasks.versioning.copies import locate_prepared
 
             source = locate_prepared(Path.cwd(), path, remote=access.remote)
             known[path] = {"source": asdict(source), "cache_root": access.cache_root}
@@ -89,7 +88,7 @@ def provide_data(config: TrialConfig, source: DataSource, *, expected: str) -> T
     is_whole = not find_damage(config.data.prepared_path)
     if is_whole and expected and describe_data(config) == expected:
         return config
-    from tasks.versioning.fetch import PreparedSource, fetch_prepared
+    from tasks.versioning.copies import PreparedSource, fetch_prepared
     from tasks.versioning.remote import Remote
 
     plain = source["source"]

@@ -26,7 +26,7 @@ from tasks.machine_faults import check_code, check_room, raise_machine_fault
 from tasks.sweep.job import HUNG_FILE, TrialJob
 from tasks.sweep.node_data import open_once, provide_data
 from tasks.sweep.watchdog import Watchdog
-from tasks.versioning.damage import identify_files
+from tasks.versioning.restoring import identify_files
 
 MESSAGES = "messages"
 """Key of an epoch's report: what was said since the report before, where there is something."""

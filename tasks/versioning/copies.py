@@ -1,24 +1,34 @@
-"""Takes copies of tracked files out of DVC's cache or a remote, each compared with its hash.
+"""Copies tracked files from DVC's cache or a remote: to repair a folder, or to a cluster node.
 
-Takes no lock of DVC's, because a stage that `dvc repro` runs holds those of its own data.
+Repairs take no lock of DVC: a stage that `dvc repro` runs holds the lock of its own data.
 """
 
 import hashlib
 import json
+import logging
 import os
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from dvc.output import Output
 from dvc.repo import Repo
 
-from tasks.versioning.remote import check_listing, moving, read_remote
-from tasks.versioning.session import DvcError, open_repo
+from dml_core.data.atomic_folder import folder_lock, replaced_folder
+from dml_core.data.prepared_info import FILE_NAME as INFO_FILE
+from dml_core.data.prepared_info import load_info, verify_files
+from dml_core.data.records import DatasetError
+from dml_core.data.splits import FILE_NAME as SPLIT_FILE
+from dml_core.data.writing import DEVELOPMENT
+from tasks.versioning.remote import Remote, check_listing, moving, pull_checked, read_remote
+from tasks.versioning.restoring import find_damage, list_names
+from tasks.versioning.session import DvcError, open_repo, quiet
 
 Store = Literal["cache", "remote"]
 LISTING = "the list of the folder's files"
@@ -32,12 +42,12 @@ def copy_tracked(
     Args:
         project: the root of the DVC project.
         folder: tracked by DVC, absolute or relative to the project.
-        names: files of it, relative to it.
+        names: files in it, relative to it.
         target: an empty folder.
-        store: where the copies are taken from; remote means the project's default one.
+        store: the source of the copies; remote is the project's default one.
 
     Raises:
-        DvcError: when the folder is not tracked, or a copy is missing or damaged itself.
+        DvcError: when the folder is not tracked, or a copy is missing or damaged.
     """
     with open_repo(project) as repo:
         out = _find_output(repo, project, folder)
@@ -50,10 +60,10 @@ def copy_tracked(
     return target
 
 
-def mend_cache(project: Path, folder: Path, names: Sequence[str]) -> list[str]:
-    """Replaces damaged and lost copies in DVC's cache by the good files of a tracked folder.
+def repair_cache(project: Path, folder: Path, names: Sequence[str]) -> list[str]:
+    """Replaces damaged and lost objects in DVC's cache by the good files of a tracked folder.
 
-    Files that are linked to the cache are damaged together with it, and DVC believes its cache.
+    Damage to a file that is linked to the cache damages both, and DVC does not check its cache.
 
     Returns:
         The names whose copies were replaced.
@@ -68,7 +78,7 @@ def mend_cache(project: Path, folder: Path, names: Sequence[str]) -> list[str]:
         return [
             name
             for name in names
-            if name in listing and _mend(Path(cache.oid_to_path(listing[name])), folder / name)
+            if name in listing and _repair(Path(cache.oid_to_path(listing[name])), folder / name)
         ]
 
 
@@ -83,7 +93,7 @@ def _find_output(repo: Repo, project: Path, folder: Path) -> Output:
 def _open_store(
     repo: Repo, project: Path, out: Output, store: Store
 ) -> tuple[Any, str, Callable[[], AbstractContextManager[None]]]:
-    """Returns where the bytes are, what it is called, and what makes its errors readable."""
+    """Returns the object store, its name for messages, and a context that explains its errors."""
     if store == "cache":
         return out.cache, "DVC's cache", nullcontext
     remote = read_remote(project)
@@ -98,7 +108,7 @@ class _Copier:
     """Copies objects by their hash."""
 
     storage: Any
-    """DVC's database of objects."""
+    """DVC's object database."""
     where: str
     guard: Callable[[], AbstractContextManager[None]]
 
@@ -119,7 +129,7 @@ class _Copier:
                 self.storage.fs.get_file(path, str(target))
         if not exists:
             raise DvcError(f"{self.where} lacks {what} ({oid})")
-        # DVC protects its objects, and a copy may inherit that.
+        # DVC's objects are read-only, and a copy may inherit that.
         target.chmod(0o644)
         _check(target, oid.removesuffix(".dir"), what=what, where=self.where)
 
@@ -143,7 +153,7 @@ def _hash(file: Path) -> str:
         return hashlib.file_digest(stream, "md5").hexdigest()
 
 
-def _mend(cached: Path, good: Path) -> bool:
+def _repair(cached: Path, good: Path) -> bool:
     oid = cached.parent.name + cached.name
     if _hash(good) != oid or (cached.is_file() and _hash(cached) == oid):
         return False
@@ -156,3 +166,105 @@ def _mend(cached: Path, good: Path) -> bool:
     finally:
         partial.unlink(missing_ok=True)
     return True
+
+
+LOGGER = logging.getLogger(__name__)
+
+# Trials see no test class, so the test images stay.
+_WANTED = (DEVELOPMENT, INFO_FILE, SPLIT_FILE)
+
+
+@dataclass(frozen=True)
+class PreparedSource:
+    """One version of a prepared dataset and the remote that holds it; small, without secrets."""
+
+    name: str
+    """Name of the dataset's folder."""
+    md5: str
+    """DVC's hash of the folder, as in dvc.lock."""
+    remote: Remote
+
+
+def locate_prepared(folder: Path, dataset: Path, *, remote: str = "") -> PreparedSource:
+    """Returns a project's version of a dataset, and the remote that nodes fetch it from.
+
+    Args:
+        folder: the root of the project.
+        dataset: the prepared folder, absolute or relative to the project.
+        remote: name of the remote; empty takes the default one.
+    """
+    chosen = read_remote(folder, remote)
+    with open_repo(folder) as repo:
+        wanted = str((folder.resolve() / dataset).resolve())
+        found = [out for out in repo.index.outs if str(out.fs_path) == wanted and out.hash_info]
+        if not found:
+            raise DvcError(
+                f"dvc.lock knows no version of {dataset}, so no node can fetch it by its hash. "
+                "The dataset of params.yaml is made with: dvc repro prepare, and uploaded with: "
+                "dml data push. A study's own dataset needs data_access.mode=shared."
+            )
+        return PreparedSource(dataset.name, str(found[0].hash_info.value), chosen)
+
+
+def fetch_prepared(source: PreparedSource, *, cache_root: Path) -> Path:
+    """Returns the folder of the development data on this machine, fetched if it is missing.
+
+    Processes of one machine wait for each other, so that only one downloads. A download is
+    compared with its checksums, and appears whole or not at all. Each process compares existing
+    data with them once, and fetches damaged data again.
+
+    Args:
+        source: from `locate_prepared`, on the sweep's driver.
+        cache_root: folder of this machine for fetched data; `~` is expanded.
+    """
+    version = source.md5.removesuffix(".dir")
+    target = cache_root.expanduser() / "prepared" / version / source.name
+    if _is_whole(target):
+        return target
+    with folder_lock(target):
+        # Another process may have fetched it while this one waited.
+        if not _is_whole(target):
+            for damage in find_damage(target):
+                LOGGER.warning("%s It is fetched again.", damage)
+            with replaced_folder(target) as partial:
+                _download(source, partial)
+                verify_files(partial, names=list_names(load_info(partial), (DEVELOPMENT,)))
+    return target
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        load_info(folder)
+    except DatasetError:
+        return False
+    return not find_damage(folder)
+
+
+def _download(source: PreparedSource, target: Path) -> None:
+    """Pulls into a temporary DVC project, since a node has no clone of this one."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as name, quiet():
+        project = Path(name)
+        Repo.init(str(project), no_scm=True).close()
+        out = {"md5": source.md5, "hash": "md5", "path": source.name}
+        (project / "data.dvc").write_text(yaml.safe_dump({"outs": [out]}), encoding="utf-8")
+        repo = Repo(str(project), config=_config(source.remote))
+        try:
+            targets = [str(project / source.name / part) for part in _WANTED]
+            pull_checked(repo, targets, source.remote)
+        except DvcError as error:
+            raise DvcError(
+                f"dataset {source.name!r} in version {source.md5} cannot be fetched: {error}"
+            ) from error
+        finally:
+            repo.close()
+        for part in _WANTED:
+            (project / source.name / part).rename(target / part)
+
+
+def _config(remote: Remote) -> dict[str, object]:
+    return {
+        "core": {"remote": remote.name, "analytics": False, "check_update": False},
+        "remote": {remote.name: {**remote.settings, "verify": True}},
+        # A link saves a second copy of the bytes; the cache itself is deleted afterwards.
+        "cache": {"type": "hardlink,copy"},
+    }

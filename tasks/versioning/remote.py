@@ -19,7 +19,7 @@ from dml_core.config.problems import suggest
 from tasks.versioning.session import ABSENCE, ADD_REMOTE, DvcError, open_repo, redact
 
 DATA_STAGE = "prepare"
-# Parts of the names of settings that hold a secret, in any of DVC's kinds of remote.
+# Parts of the names of settings that hold a secret, in any of DVC's remote types.
 _SECRET_WORDS = ("password", "secret", "token", "access_key", "account_key", "connection_string")
 
 
@@ -33,7 +33,7 @@ class Remote:
 
     @property
     def verified(self) -> dict[str, Any]:
-        """Settings with which DVC compares each download with its hash, as it does not else."""
+        """Settings that make DVC compare each download with its hash, which is not its default."""
         return {"remote": {self.name: {"verify": True}}}
 
     @property
@@ -45,16 +45,16 @@ class Remote:
 def read_remote(folder: Path, name: str = "") -> Remote:
     """Returns the named remote of a project, or its default one.
 
-    Passwords and keys are left out, so that what comes back may travel to other machines and
-    into logs; those machines have credentials of their own.
+    Passwords and keys are left out, so that the result may be logged and sent to other machines,
+    which have their own credentials.
     """
     with open_repo(folder) as repo:
         chosen = name or repo.config["core"].get("remote", "")
         remotes = repo.config["remote"]
         if not chosen:
             raise DvcError(
-                f"the DVC project at {folder} has no default remote, which data are kept in and "
-                f"fetched from. Run: {ADD_REMOTE}"
+                f"the DVC project at {folder} has no default remote to store data in and fetch "
+                f"them from. Run: {ADD_REMOTE}"
             )
         if chosen not in remotes:
             there = ", ".join(remotes) or "none"
@@ -76,7 +76,7 @@ def push_data(folder: Path, *, remote: str = "", everything: bool = False) -> in
     Args:
         folder: the root of the project.
         remote: name of the remote; empty takes the default one.
-        everything: also what the later stages wrote.
+        everything: also the outputs of the later stages.
     """
     chosen = read_remote(folder, remote)
     with open_repo(folder) as repo:
@@ -88,13 +88,13 @@ def push_data(folder: Path, *, remote: str = "", everything: bool = False) -> in
 def pull_data(
     folder: Path, name: str = "", *, remote: str = "", everything: bool = False
 ) -> list[str]:
-    """Downloads datasets that are not here, and returns which paths changed.
+    """Downloads missing datasets, and returns which paths changed.
 
     Args:
         folder: the root of the project.
         name: one dataset, raw or prepared; empty takes all.
         remote: name of the remote; empty takes the default one.
-        everything: also what the later stages wrote.
+        everything: also the outputs of the later stages.
     """
     source = read_remote(folder, remote)
     with open_repo(folder, source.verified) as repo:
@@ -106,10 +106,10 @@ def pull_data(
 
 
 def pull_checked(repo: Repo, targets: Sequence[str], remote: Remote) -> dict[str, list[str]]:
-    """Downloads targets and puts them into the project, once they are known to be harmless.
+    """Downloads targets and writes them to the project, after checking that they are harmless.
 
-    The project may be a stranger's, and so may the remote: what is downloaded must have the hash
-    that the project names, and may be written nowhere but below its own output.
+    Neither the project nor the remote is trusted: a download must have the hash that the project
+    names, and is written only below its own output.
 
     Args:
         repo: opened with the remote's `verified` settings.
@@ -133,11 +133,11 @@ def pull_checked(repo: Repo, targets: Sequence[str], remote: Remote) -> dict[str
 
 
 def check_is_inside(repo: Repo, out: Output) -> None:
-    """Raises DvcError where an output lies outside of the project, or in its own settings."""
+    """Raises DvcError where an output lies outside the project, or in .git or .dvc."""
     root, path = Path(repo.root_dir).resolve(), Path(os.path.abspath(out.fs_path))
     inner = path.relative_to(root).parts if path.is_relative_to(root) else ()
     links = [root.joinpath(*inner[: n + 1]) for n in range(len(inner))]
-    # A link of the user's own, such as one to a larger disk, is in no commit.
+    # A link that the user made, such as one to a larger disk, is in no commit.
     followed = [link for link in links if link.is_symlink() and _is_committed(root, link)]
     if not inner or inner[0] in (".git", ".dvc") or followed:
         raise DvcError(
@@ -148,7 +148,7 @@ def check_is_inside(repo: Repo, out: Output) -> None:
 
 
 def check_listing(entries: Sequence[Mapping[str, str]], *, what: str) -> None:
-    """Raises DvcError where the list of a folder's files names one outside of the folder."""
+    """Raises DvcError where the list of a folder's files names one outside the folder."""
     for entry in entries:
         path = PurePosixPath(entry["relpath"])
         if path.is_absolute() or ".." in path.parts or not path.parts:
@@ -172,7 +172,7 @@ def _overlap(out: Output, target: str) -> bool:
 
 
 def _check_download(repo: Repo, out: Output, targets: Sequence[str], remote: Remote) -> None:
-    """Raises DvcError where what was downloaded is not what the project names."""
+    """Raises DvcError where a download is not what the project names."""
     if not out.hash_info:
         return
     wanted = {str(out.hash_info.value): str(out)}
@@ -182,7 +182,7 @@ def _check_download(repo: Repo, out: Output, targets: Sequence[str], remote: Rem
         check_listing(entries, what=str(out))
         folders = {parent for e in entries for parent in PurePosixPath(e["relpath"]).parents}
         for folder in sorted(folders - {PurePosixPath()}):
-            # Git may have brought a link that leads elsewhere.
+            # The repository may contain a link to another place.
             if Path(out.fs_path, folder).is_symlink():
                 raise _outside(str(out), str(folder))
         for entry in entries:
@@ -204,19 +204,19 @@ def _check_download(repo: Repo, out: Output, targets: Sequence[str], remote: Rem
 
 @contextmanager
 def moving(repo: Repo, remote: Remote) -> Iterator[None]:
-    """Turns what goes wrong on the way to or from a remote into a DvcError with its reason."""
+    """Converts errors of a transfer to or from a remote to a DvcError with the reason."""
     try:
         yield
     except LockError:
         raise
-    # Each kind of storage raises errors of its own library, so all are caught.
+    # Each storage raises its own library's errors, so all are caught.
     except Exception as error:
         reason = _probe(repo, remote) if isinstance(error, ABSENCE) else error
         raise _describe(remote, reason) from error
 
 
 def _probe(repo: Repo, remote: Remote) -> Exception | None:
-    """Why a remote cannot be read; None if it can. DVC itself tells both as missing files."""
+    """Returns why a remote cannot be read; None if it can. DVC reports both as missing files."""
     try:
         storage = repo.cloud.get_remote_odb(remote.name)
         storage.fs.ls(storage.path)
@@ -241,13 +241,13 @@ def _describe(remote: Remote, reason: Exception | None) -> DvcError:
 
 
 def _targets(repo: Repo, name: str, *, everything: bool) -> list[str]:
-    """Absolute paths of the outputs that a command is about."""
+    """Returns the absolute paths of a command's outputs."""
     with lock_repo(repo):
         outputs = {
             str(out.fs_path): stage
             for stage in repo.index.stages
             for out in stage.outs
-            # An output without a hash was never made, so there is nothing to move.
+            # An output without a hash does not exist yet.
             if out.hash_info and (everything or _is_data(stage))
         }
     if not name:

@@ -1,7 +1,7 @@
-"""Asks DVC which stages are stale, and writes to dvc.lock which ones are done.
+"""Asks DVC which stages are stale, and writes finished ones to dvc.lock.
 
-DVC itself hashes what a stage reads once the stage has ended. A run uses its files as they were
-when it began, so its stages are compared and committed with the hashes of that moment, which a
+DVC hashes the inputs of a stage when the stage has ended. A run uses its files as they were when
+it began, so its stages are compared and committed with the hashes of that moment, which a
 StageOrigin holds.
 """
 
@@ -44,12 +44,12 @@ __all__ = [
 
 
 class StageChanged(DvcError):
-    """dvc.yaml makes another stage of a name than when it began."""
+    """dvc.yaml defines a stage differently than when it began."""
 
 
 @dataclass(frozen=True)
 class StageOrigin:
-    """What a stage is made of, with the hashes of one moment."""
+    """The inputs of a stage, with their hashes at one moment."""
 
     command: str
     outputs: tuple[str, ...]
@@ -57,20 +57,20 @@ class StageOrigin:
     dependencies: Mapping[str, tuple[Any, Any]]
     """DVC's hash and size of each file and folder, and the values of params.yaml, by path."""
     produced: frozenset[str]
-    """Those dependencies that other stages write."""
+    """The dependencies that other stages write."""
 
     def with_files_of(self, start: "StageOrigin") -> "StageOrigin":
-        """Returns this origin with all that no stage writes as it was at the start of the run."""
+        """Returns this origin with the files that no stage writes as they were at the start."""
         earlier = {
             path: value for path, value in start.dependencies.items() if path not in self.produced
         }
-        # A stage that dvc.yaml makes other files of is found when it is committed.
+        # A stage that dvc.yaml defines differently now is found when it is committed.
         if not self.has_shape_of(start):
             return start
         return replace(self, dependencies={**self.dependencies, **earlier})
 
     def has_shape_of(self, other: "StageOrigin") -> bool:
-        """Tells whether both name the same command, outputs and dependencies."""
+        """Returns whether both name the same command, outputs and dependencies."""
         return (self.command, self.outputs, set(self.dependencies)) == (
             other.command,
             other.outputs,
@@ -78,7 +78,7 @@ class StageOrigin:
         )
 
     def list_changes(self, now: "StageOrigin") -> list[str]:
-        """Returns the files, and the keys of params.yaml, that are others now."""
+        """Returns the files and the keys of params.yaml that have changed."""
         changes: list[str] = []
         for path in sorted({*self.dependencies, *now.dependencies}):
             before, after = (
@@ -96,7 +96,7 @@ class StageOrigin:
 
 
 def list_stages(folder: Path, targets: Sequence[str] = ()) -> list[str]:
-    """Returns the names of the targets and of all stages before them, in order of running.
+    """Returns the names of the targets and of all stages before them, in execution order.
 
     Args:
         folder: the root of the project.
@@ -109,16 +109,16 @@ def list_stages(folder: Path, targets: Sequence[str] = ()) -> list[str]:
 def stale_stages(
     folder: Path, targets: Sequence[str] = (), *, with_downstream: bool = False
 ) -> list[str]:
-    """Returns the stages that changed since they were last committed, in order of running.
+    """Returns the stages that changed since they were last committed, in execution order.
 
-    A stage is stale when its command, its parameters, a file that it reads or one that it wrote
-    is another than in dvc.lock. Whether a stage after a stale one has to run too is known once
-    that one has run: ask again after each.
+    A stage is stale when its command, its parameters, an input or an output differs from
+    dvc.lock. Whether a stage after a stale one must run too is known once that one has run: call
+    this again after each.
 
     Args:
         folder: the root of the project.
-        targets: look only at these stages and those before them; none takes all.
-        with_downstream: also return those after a stale stage, which may turn out to be stale.
+        targets: only these stages and those before them; none takes all.
+        with_downstream: also return the stages after a stale one, which may become stale.
     """
     with open_repo(folder) as repo, lock_repo(repo):
         ordered = _ordered(repo, targets)
@@ -132,15 +132,15 @@ def stale_stages(
 def read_origins(
     folder: Path, names: Sequence[str], *, with_produced: bool = True
 ) -> dict[str, StageOrigin]:
-    """Returns what each stage is made of now; what does not exist yet has no hash.
+    """Returns the inputs of each stage now; an input that does not exist yet has no hash.
 
     Args:
         folder: the root of the project.
         names: of the stages.
-        with_produced: also hash what other stages write.
+        with_produced: also hash the outputs of other stages.
 
     Raises:
-        DvcLocked: when another process writes what is to be hashed.
+        DvcLocked: when another process writes an input.
     """
     with open_repo(folder) as repo, lock_repo(repo):
         stages = [_find_stage(repo, name) for name in names]
@@ -150,7 +150,7 @@ def read_origins(
 
 
 def differs_from_lock(folder: Path, name: str, origin: StageOrigin) -> bool:
-    """Tells whether a stage has to run: dvc.lock names another origin, or its outputs changed."""
+    """Returns whether a stage must run: its inputs or its outputs differ from dvc.lock."""
     with open_repo(folder) as repo, lock_repo(repo):
         stage = _find_stage(repo, name)
         recorded = _describe_stage(repo, stage)
@@ -158,25 +158,25 @@ def differs_from_lock(folder: Path, name: str, origin: StageOrigin) -> bool:
 
 
 def commit_stage(folder: Path, name: str, origin: StageOrigin | None = None) -> list[str]:
-    """Writes to dvc.lock that a stage ran outside DVC, and puts its outputs into the cache.
+    """Writes a stage that ran outside DVC to dvc.lock, and adds its outputs to the cache.
 
-    Running it twice is safe. The project stays locked from the reading of dvc.lock to its
-    writing, so that what other processes commit is kept.
+    Running it twice is safe. The project stays locked between reading and writing dvc.lock, so
+    that commits of other processes are kept.
 
     Args:
         folder: the root of the project.
         name: the stage.
-        origin: what the outputs were made of; None takes the files as they are now.
+        origin: the inputs of the outputs; None takes the files as they are now.
 
     Returns:
-        What changed since then, so that the stage is stale.
+        The inputs that changed since then and make the stage stale.
 
     Raises:
         StageChanged: where dvc.yaml names other files now; dvc.lock is left as it was.
     """
     with open_repo(folder) as repo, lock_repo(repo):
         stage = _find_stage(repo, name)
-        # DVC takes names and some paths of a stage to be relative to the current folder.
+        # DVC resolves some paths of a stage relative to the working directory.
         with contextlib.chdir(repo.root_dir):
             now = _read_origin(repo, stage)
             origin = _accept_restored(repo, origin, now) if origin else now
@@ -199,7 +199,7 @@ def commit_stage(folder: Path, name: str, origin: StageOrigin | None = None) -> 
 
 
 def list_changes(folder: Path, name: str, origin: StageOrigin) -> list[str]:
-    """Returns what changed since a stage began, from `read_origins`."""
+    """Returns the inputs that changed since a stage began, from `read_origins`."""
     with open_repo(folder) as repo, lock_repo(repo):
         now = _read_origin(repo, _find_stage(repo, name))
         return _accept_restored(repo, origin, now).list_changes(now)
@@ -207,7 +207,7 @@ def list_changes(folder: Path, name: str, origin: StageOrigin) -> list[str]:
 
 @contextmanager
 def held_stage(folder: Path, name: str) -> Iterator[None]:
-    """Holds a stage as `dvc repro` does: none may write what it reads, nor touch what it writes.
+    """Locks a stage as `dvc repro` does: others cannot write its inputs nor touch its outputs.
 
     Raises:
         DvcLocked: when another process holds a part of it.
@@ -223,7 +223,7 @@ def held_stage(folder: Path, name: str) -> Iterator[None]:
 
 
 def reproduce(folder: Path, targets: Sequence[str] = ()) -> None:
-    """Runs `dvc repro`, which prints as it goes; a DvcError if a stage fails."""
+    """Runs `dvc repro`, which prints its progress; raises DvcError if a stage fails."""
     if not has_repo(folder):
         raise DvcError(f"{folder} is no DVC project, there is no folder .dvc. Run: dvc init")
     # Stages call `dml`, which may lie beside this interpreter without being on the path.
@@ -233,7 +233,7 @@ def reproduce(folder: Path, targets: Sequence[str] = ()) -> None:
     if done.returncode:
         raise DvcError(
             f"`dvc repro {' '.join(targets)}` in {folder} ended with code {done.returncode}. "
-            "The reason stands above; the same command goes on with the stage that failed."
+            "The reason is printed above; the same command resumes with the stage that failed."
         )
 
 
@@ -245,12 +245,11 @@ def _find_stage(repo: Repo, name: str) -> PipelineStage:
 
 
 def _check_is_there(stage: PipelineStage, origin: StageOrigin) -> None:
-    """Raises DvcError where a stage cannot be recorded, because a part of it does not exist."""
+    """Raises DvcError where an input or output of a stage does not exist."""
     if gone := [out.def_path for out in stage.outs if not out.exists]:
         raise DvcError(
-            f"stage {stage.name!r} wrote {', '.join(gone)}, and it is gone: it was deleted "
-            "while the run was under way. dvc.lock is left as it was. Run the same command again, "
-            "which makes what is missing."
+            f"stage {stage.name!r} wrote {', '.join(gone)}, and it is gone: it was deleted during "
+            "the run. dvc.lock is left as it was. Run the same command again to make it anew."
         )
     missing = [path for path, (found, _) in origin.dependencies.items() if not found]
     if missing:
@@ -262,9 +261,9 @@ def _check_is_there(stage: PipelineStage, origin: StageOrigin) -> None:
 
 
 def _accept_restored(repo: Repo, origin: StageOrigin, now: StageOrigin) -> StageOrigin:
-    """Returns an origin with the hashes of now for what a stage found damaged and restored.
+    """Returns an origin with the current hashes of inputs that a stage found damaged and restored.
 
-    It has, once more, the bytes that the stage before it was recorded with.
+    They again have the bytes that the stage before it was recorded with.
     """
     changed = set(origin.list_changes(now)) & now.produced
     if not changed:
@@ -286,10 +285,10 @@ def _is_as_recorded(repo: Repo, path: str) -> bool:
 def _read_origin(repo: Repo, stage: PipelineStage, *, with_produced: bool = True) -> StageOrigin:
     produced = _describe_stage(repo, stage).produced
     wanted = [d for d in stage.deps if with_produced or d.def_path not in produced]
-    # As `dvc repro` does, so that what another process writes is not read half done.
+    # As `dvc repro` does, so that files which another process writes are not read half done.
     with _locked(repo, read=[d.fs_path for d in wanted if d.def_path in produced], write=[]):
         for dependency in stage.deps:
-            # Until now it has the hash that dvc.lock names.
+            # Before this it has the hash of dvc.lock.
             dependency.hash_info, dependency.meta = HashInfo(), Meta()
             if dependency in wanted and dependency.exists:
                 dependency.save()
@@ -299,7 +298,7 @@ def _read_origin(repo: Repo, stage: PipelineStage, *, with_produced: bool = True
 def _locked(
     repo: Repo, *, read: list[str], write: list[str]
 ) -> contextlib.AbstractContextManager[None]:
-    """DVC's lock on files; it tells holders apart by their process and its command."""
+    """Returns DVC's lock on files; it identifies holders by their process and its command."""
     hardlink = repo.config["core"].get("hardlink_lock", False)
     held: contextlib.AbstractContextManager[None] = rwlock(
         repo.tmp_dir, localfs, " ".join(sys.argv), read, write, hardlink
@@ -333,10 +332,10 @@ def _pipeline_stages(repo: Repo) -> list[PipelineStage]:
 
 
 def _ordered(repo: Repo, targets: Sequence[str]) -> list[PipelineStage]:
-    """The wanted pipeline stages, each after those that it reads from."""
+    """Returns the wanted pipeline stages, each after those that it reads from."""
     graph, stages = repo.index.graph, repo.index.stages
     wanted = set(_choose(_pipeline_stages(repo), targets))
-    # Edges of DVC's graph point from a stage to those that it depends on.
+    # Edges of DVC's graph point from a stage to its dependencies.
     wanted |= {before for stage in list(wanted) for before in networkx.descendants(graph, stage)}
     place = {stage: number for number, stage in enumerate(stages)}
     order = networkx.lexicographical_topological_sort(graph.reverse(), key=place.__getitem__)

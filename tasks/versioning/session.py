@@ -1,4 +1,4 @@
-"""Opens a project's DVC repository quietly, waits for its lock, and explains what DVC refuses."""
+"""Opens a project's DVC repository without output, waits for its lock, explains DVC's errors."""
 
 import logging
 import re
@@ -23,19 +23,19 @@ from dvc.repo import Repo
 
 ADD_REMOTE = "dvc remote add --default storage s3://BUCKET/FOLDER (or the path of a shared folder)"
 
-# What DVC raises when a remote lacks bytes, depending on when it finds out.
+# DVC raises one of these when a remote lacks bytes, depending on when it notices.
 ABSENCE = (CheckoutError, DownloadError, FileMissingError)
 
 
 class DvcError(ValueError):
-    """DVC cannot do what was asked; says why and which command helps."""
+    """DVC cannot do what was requested; the message has the reason and a command that helps."""
 
 
 class DvcLocked(DvcError):
     """Another process holds the project for the moment."""
 
     def __init__(self, reason: str) -> None:
-        """Takes who holds which project, as a sentence."""
+        """Takes a sentence that names the project and the lock's holder."""
         super().__init__(
             f"{reason} One process may change it at a time. Wait until that one has ended, then "
             "run the same command again."
@@ -50,13 +50,13 @@ def has_repo(folder: Path) -> bool:
 
 @contextmanager
 def open_repo(folder: Path, settings: Mapping[str, Any] | None = None) -> Iterator[Repo]:
-    """Yields the DVC repository whose root is the folder; its messages become DvcErrors.
+    """Yields the DVC repository whose root is the folder; DVC's errors become DvcErrors.
 
     Args:
         folder: the root of the project.
-        settings: above those of the project's `.dvc/config`.
+        settings: override those of the project's `.dvc/config`.
     """
-    # Looked at here, because DVC itself would take a repository in a folder further up.
+    # Checked here, because DVC itself would use a repository in a parent folder.
     if not has_repo(folder):
         raise DvcError(
             f"{folder} must be the root of a DVC project, with a folder .dvc in it. Found none. "
@@ -65,7 +65,7 @@ def open_repo(folder: Path, settings: Mapping[str, Any] | None = None) -> Iterat
     with quiet(), plain_errors(folder):
         root = folder.resolve()
         has_git = any((place / ".git").exists() for place in (root, *root.parents))
-        # DVC refuses a folder without git unless its settings say so, as those of a copy do not.
+        # DVC refuses a folder without git unless its settings allow it; those of a copy do not.
         without_git = {} if has_git else {"core": {"no_scm": True}}
         repo = Repo(str(root), config={**without_git, **(settings or {})} or None)
         try:
@@ -75,10 +75,7 @@ def open_repo(folder: Path, settings: Mapping[str, Any] | None = None) -> Iterat
 
 
 def redact(text: str) -> str:
-    """Returns the text without the user and password that an address in it may hold.
-
-    The colours that DVC puts around links go too.
-    """
+    """Returns the text without credentials in addresses and without DVC's terminal colours."""
     return re.sub(r"\x1b\[[0-9;]*m", "", re.sub(r"(\w+://)[^/\s@]+@", r"\1***@", text))
 
 
@@ -87,7 +84,7 @@ def quiet() -> Iterator[None]:
     """Keeps DVC's messages and progress bars off the terminal."""
     loggers = [logging.getLogger(name) for name in ("dvc", "dvc_data", "dvc_objects")]
     former = [logger.level for logger in loggers]
-    # DVC draws its progress bars unless its level lies above ERROR.
+    # DVC draws its progress bars unless the log level is above ERROR.
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
     try:
@@ -99,7 +96,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def plain_errors(folder: Path) -> Iterator[None]:
-    """Turns what DVC refuses into DvcErrors that say what to do."""
+    """Converts DVC's exceptions to DvcErrors that say what to do."""
     try:
         yield
     except NotDvcRepoError as error:
@@ -123,15 +120,15 @@ def _in_one_line(error: DvcException) -> str:
 
 def _describe_lock(folder: Path, error: LockError) -> str:
     holders = ", ".join(_lock_holders(folder / ".dvc" / "tmp" / "lock"))
-    # Where a stage is running, DVC's own message names its process; otherwise we look for it.
-    # Its advice on removing the lock's file is for files of a dead machine alone.
+    # DVC's message names the process of a running stage; otherwise we search for the holder.
+    # Its advice to remove the lock file applies to the files of a dead machine only.
     said = " ".join(str(error).partition("If there are no processes")[0].split())
     who = f"by {holders}" if holders else f"by another process ({said})"
     return f"the DVC project at {folder} is locked {who}."
 
 
 def _lock_holders(file: Path) -> Iterator[str]:
-    """Names the other processes that have the lock file open."""
+    """Yields the other processes that have the lock file open."""
     wanted, own = str(file.resolve()), psutil.Process().pid
     for process in psutil.process_iter():
         try:
@@ -143,6 +140,8 @@ def _lock_holders(file: Path) -> Iterator[str]:
 
 
 Result = TypeVar("Result")
+LOCK_TIMEOUT_SECONDS = 3600.0
+"""How long to wait for DVC's lock: longer than the commit of a large dataset takes."""
 PAUSE_SECONDS = 0.5
 SECONDS_BETWEEN_MESSAGES = 30.0
 
@@ -150,26 +149,27 @@ SECONDS_BETWEEN_MESSAGES = 30.0
 def wait_while_locked(
     work: Callable[[], Result],
     *,
-    timeout_seconds: float,
     on_wait: Callable[[str], None],
+    timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> Result:
-    """Returns what the work returns, tried again until the project is free.
+    """Calls work until the project is not locked, and returns its result.
 
-    DVC itself gives up after three seconds, and the commit of a large dataset takes longer. The
-    work begins anew each time, so that it reads what the former holder wrote.
+    DVC gives up after three seconds, and the commit of a large dataset takes longer. Its option
+    `Repo(_wait_for_lock=True)` is not used: it waits for ever, names no holder, and leaves the
+    locks on files (rwlock) as they are. Each call reads anew what the former holder wrote.
 
     Args:
-        work: what needs the project; must be safe to begin again.
+        work: needs the project; must be safe to repeat.
+        on_wait: gets the lock's holder and the time waited, from time to time.
         timeout_seconds: how long to wait before giving up.
-        on_wait: gets who holds the project and how long we have waited, now and then.
-        clock: tells the time.
+        clock: gives the time in seconds.
 
     Raises:
         DvcError: when the project stays locked; with its holder and the time waited.
     """
     started = clock()
-    told = -SECONDS_BETWEEN_MESSAGES
+    reported = -SECONDS_BETWEEN_MESSAGES
     while True:
         try:
             return work()
@@ -180,16 +180,16 @@ def wait_while_locked(
                     f"{locked} We waited {waited:.0f} s, and {timeout_seconds:.0f} s are the "
                     "limit. What the run has done is kept."
                 ) from locked
-            if waited - told >= SECONDS_BETWEEN_MESSAGES:
-                told = waited
+            if waited - reported >= SECONDS_BETWEEN_MESSAGES:
+                reported = waited
                 on_wait(f"waiting since {waited:.0f} s: {locked.reason}")
         time.sleep(PAUSE_SECONDS)
 
 
 def track(folder: Path, path: Path) -> Path:
-    """Puts a path's bytes into the DVC cache and returns the `.dvc` file that names them.
+    """Adds a path to DVC's cache and returns its `.dvc` file.
 
-    Running it again after a change records the new version.
+    A second call after a change records the new version.
 
     Args:
         folder: the root of the project.

@@ -1,22 +1,23 @@
-"""The stages of a study as DVC knows them: which are stale, and how to say that one is done.
+"""The stages of a study as DVC knows them: which are stale, and how one is recorded as done.
 
-Knows no Prefect, so that a command may ask without starting it.
+Imports no Prefect, so that a command can ask without starting it.
 """
 
 import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dml_core.config.data import DownloadedData
+from dml_core.config.data import DataBase, DownloadedData
 from dml_core.config.problems import ConfigError
 from dml_core.data.atomic_folder import folder_lock
 from dml_core.studies.definition import NAME_PATTERN
 from dml_core.studies.loading import is_file_itself
+from dml_core.training.activation_store import list_stored
 from tasks.study import STUDIES_FOLDER, StudyRequest, load_context, pin_files
 from tasks.versioning.repo import (
     StageChanged,
@@ -29,30 +30,28 @@ from tasks.versioning.repo import (
     read_origins,
     stale_stages,
 )
-from tasks.versioning.session import wait_while_locked
+from tasks.versioning.session import LOCK_TIMEOUT_SECONDS, track, wait_while_locked
 
 LOGGER = logging.getLogger(__name__)
 PROJECT = Path()
 TRACKED_FILE = Path("studies") / "tracked.json"
-"""The list of studies that dvc.yaml makes stages of."""
+"""The studies that have stages in dvc.yaml."""
 STAGES = ("prepare", "sweep", "evaluate", "report")
-LOCK_TIMEOUT_SECONDS = 3600.0
-"""How long to wait for DVC's lock: longer than the commit of a large dataset takes."""
 
 OnWait = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class PinnedRun:
-    """A request as its run began: the content of its files, and the hashes that DVC has of them."""
+    """A request as its run began: the content of its files, and DVC's hashes of them."""
 
     request: StudyRequest
     start: Mapping[str, StageOrigin] = field(default_factory=dict)
-    """By the names of the stages; empty for a run that DVC does not know."""
+    """By stage name; empty for a run that DVC does not version."""
 
 
 def is_versioned(request: StudyRequest) -> bool:
-    """Tells whether DVC knows this run: the study as its files say it, nothing changed by hand."""
+    """Returns whether DVC versions this run: the study as its files define it, without `--set`."""
     return is_file_itself(request.profile) and not request.overrides and has_repo(PROJECT)
 
 
@@ -67,10 +66,10 @@ def list_tracked(folder: Path = PROJECT) -> list[str]:
 
 
 def _read_tracked(folder: Path = PROJECT) -> dict[str, str]:
-    """Returns what the own datasets of each study with stages are made of, by the study's name.
+    """Returns the source of each tracked study's own dataset, by the study's name.
 
     Raises:
-        ConfigError: where the file is damaged, or names what is no study here.
+        ConfigError: where the file is damaged, or names a study that does not exist.
     """
     path = folder / TRACKED_FILE
     form = '{"studies": {"main": {"raw": "studies/main.yaml"}}}'
@@ -78,7 +77,7 @@ def _read_tracked(folder: Path = PROJECT) -> dict[str, str]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        # Without dvc.yaml a DVC project has its data tracked, and no stages.
+        # A DVC project without dvc.yaml tracks data and has no stages.
         if not (folder / "dvc.yaml").exists():
             return {}
         raise ConfigError(str(path), [f"does not exist. {advice}"]) from error
@@ -97,7 +96,7 @@ def _read_tracked(folder: Path = PROJECT) -> dict[str, str]:
 
 
 def _find_problems(name: str, entry: object, studies: Path) -> Iterator[str]:
-    # dvc.yaml makes paths of the names, which DVC deletes before it runs a stage.
+    # dvc.yaml builds paths from the names, and DVC deletes those before it runs a stage.
     if not re.fullmatch(NAME_PATTERN, name):
         yield f"studies must hold names of files in studies/. Got {name!r}. Remove it."
     elif not (studies / f"{name}.yaml").is_file():
@@ -111,7 +110,7 @@ def _find_problems(name: str, entry: object, studies: Path) -> Iterator[str]:
 
 
 def track_study(request: StudyRequest) -> None:
-    """Gives a study its stages in dvc.yaml, where DVC should know of the run; twice is safe."""
+    """Adds the stages of a versioned study to dvc.yaml; running it twice is safe."""
     if not is_versioned(request):
         return
     raw = _find_own_raw(request)
@@ -126,7 +125,7 @@ def track_study(request: StudyRequest) -> None:
 
 
 def _find_own_raw(request: StudyRequest) -> str:
-    """Returns what the dataset that a study sets itself is made of; the study if it sets none."""
+    """Returns the raw data of the dataset that a study sets itself; the study if it sets none."""
     # All arms of a study share one dataset.
     for data in load_context(request).own_datasets:
         if isinstance(data, DownloadedData):
@@ -135,7 +134,7 @@ def _find_own_raw(request: StudyRequest) -> str:
 
 
 def pin_run(request: StudyRequest, stages: Sequence[str] = STAGES) -> PinnedRun:
-    """Returns a request with its files, and the hashes of what its stages read, as they are now.
+    """Returns a request with the content of its files and the hashes of its stages' inputs.
 
     Raises:
         ConfigError: where a file of the request cannot be read.
@@ -143,7 +142,7 @@ def pin_run(request: StudyRequest, stages: Sequence[str] = STAGES) -> PinnedRun:
     while True:
         pinned = pin_files(request)
         start = _read_start(pinned, stages)
-        # Otherwise the hashes may be those of an edit between the two.
+        # An edit between the two reads would give hashes of another content.
         if pin_files(request) == pinned:
             return PinnedRun(pinned, start)
 
@@ -153,9 +152,7 @@ def _read_start(request: StudyRequest, stages: Sequence[str]) -> dict[str, Stage
         return {}
     names = [stage_name(stage, request) for stage in stages]
     return wait_while_locked(
-        lambda: read_origins(PROJECT, names, with_produced=False),
-        timeout_seconds=LOCK_TIMEOUT_SECONDS,
-        on_wait=LOGGER.warning,
+        lambda: read_origins(PROJECT, names, with_produced=False), on_wait=LOGGER.warning
     )
 
 
@@ -166,7 +163,7 @@ def is_stage_stale(
     on_wait: OnWait,
     timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> bool:
-    """Tells whether a stage must run; a run that DVC does not know always must."""
+    """Returns whether a stage must run; always true for a run that DVC does not version."""
     if not is_versioned(run.request):
         return True
     name = stage_name(stage, run.request)
@@ -178,13 +175,11 @@ def is_stage_stale(
 
 
 def begin_stage(stage: str, run: PinnedRun, *, on_wait: OnWait) -> StageOrigin | None:
-    """Returns what a stage that begins now is made of; None for a run that DVC does not know."""
+    """Returns the inputs of a stage that begins now; None where DVC does not version the run."""
     if not is_versioned(run.request):
         return None
     name = stage_name(stage, run.request)
-    return wait_while_locked(
-        lambda: _read_now(name, run), timeout_seconds=LOCK_TIMEOUT_SECONDS, on_wait=on_wait
-    )
+    return wait_while_locked(lambda: _read_now(name, run), on_wait=on_wait)
 
 
 def _read_now(name: str, run: PinnedRun) -> StageOrigin:
@@ -193,14 +188,12 @@ def _read_now(name: str, run: PinnedRun) -> StageOrigin:
 
 
 def find_stale_stages(request: StudyRequest) -> list[str]:
-    """Returns the stages that are stale now or may turn out to be when those before them ran."""
+    """Returns the stages that are stale, and those after them, which may become stale."""
     names = [stage_name(stage, request) for stage in STAGES]
     if not is_versioned(request) or request.study not in list_tracked():
         return names
     return wait_while_locked(
-        lambda: stale_stages(PROJECT, [names[-1]], with_downstream=True),
-        timeout_seconds=LOCK_TIMEOUT_SECONDS,
-        on_wait=LOGGER.warning,
+        lambda: stale_stages(PROJECT, [names[-1]], with_downstream=True), on_wait=LOGGER.warning
     )
 
 
@@ -212,17 +205,17 @@ def record_stage(
     on_wait: OnWait,
     timeout_seconds: float = LOCK_TIMEOUT_SECONDS,
 ) -> list[str]:
-    """Writes to dvc.lock that a stage is done; nothing for a run that DVC does not know.
+    """Writes a finished stage to dvc.lock; does nothing where DVC does not version the run.
 
     Args:
         stage: which one.
         request: of which study.
-        origin: what it was made of, from `begin_stage`; None takes the files as they are now.
-        on_wait: gets who holds the project, now and then.
-        timeout_seconds: how long to wait for it.
+        origin: its inputs, from `begin_stage`; None takes the files as they are now.
+        on_wait: gets the lock's holder from time to time.
+        timeout_seconds: how long to wait for the lock.
 
     Returns:
-        The files, and the keys of params.yaml, that changed since it began: it is stale then.
+        The files and keys of params.yaml that changed since the stage began and make it stale.
     """
     if not is_versioned(request):
         return []
@@ -235,39 +228,35 @@ def record_stage(
 
 
 def check_origin(stage: str, request: StudyRequest, origin: StageOrigin | None) -> None:
-    """Raises StageChanged where what a stage is made of changed since it began.
+    """Raises StageChanged where the inputs of a stage changed since it began.
 
-    For a stage that `dvc repro` runs: DVC hashes what is there at the end, and writes no dvc.lock
+    For a stage that `dvc repro` runs: DVC hashes the inputs at the end, and writes no dvc.lock
     after a failure.
     """
     if origin is None:
         return
     name = stage_name(stage, request)
-    changes = wait_while_locked(
-        lambda: list_changes(PROJECT, name, origin),
-        timeout_seconds=LOCK_TIMEOUT_SECONDS,
-        on_wait=LOGGER.warning,
-    )
+    changes = wait_while_locked(lambda: list_changes(PROJECT, name, origin), on_wait=LOGGER.warning)
     if changes:
         raise StageChanged(
             f"{name} is stale: {', '.join(changes)} changed while it ran, and DVC would record the "
-            "new version as what its results were made of. They are kept, and not recorded. Run "
-            "the same command again to use the new one."
+            "new version as the input of its results. They are kept, and not recorded. Run the "
+            "same command again to use the new version."
         )
 
 
 def describe_change(stage: str, request: StudyRequest, changes: Sequence[str]) -> str:
-    """Returns the line that says why a stage that has just run is stale."""
+    """Returns the line that explains why a stage that has just run is stale."""
     return (
         f"{stage_name(stage, request)} is stale: {', '.join(changes)} changed after this run "
         "began. Its results are of the former version, and dvc.lock says so. Run the same command "
-        "again to use the new one."
+        "again to use the new version."
     )
 
 
 @contextmanager
 def hold_stage(stage: str, request: StudyRequest, *, on_wait: OnWait) -> Iterator[bool]:
-    """Keeps others from what a stage reads and writes, until it is committed.
+    """Locks the inputs and outputs of a stage until it is committed.
 
     Other runs wait, and so does `dvc repro`: it would delete a stage's outputs, or replace data
     while trials open them.
@@ -286,9 +275,34 @@ def hold_stage(stage: str, request: StudyRequest, *, on_wait: OnWait) -> Iterato
 
     with ExitStack() as stack:
         name = stage_name(stage, request)
-        wait_while_locked(
-            lambda: stack.enter_context(held_stage(PROJECT, name)),
-            timeout_seconds=LOCK_TIMEOUT_SECONDS,
-            on_wait=wait,
-        )
+        wait_while_locked(lambda: stack.enter_context(held_stage(PROJECT, name)), on_wait=wait)
         yield bool(waited)
+
+
+def track_activations(request: StudyRequest) -> list[Path]:
+    """Adds each new folder of cached activations to DVC with its `.dvc` file; returns these.
+
+    DVC then keeps, pushes and pulls them. Does nothing for a run that DVC does not version, nor
+    for data outside the project.
+    """
+    if not is_versioned(request):
+        return []
+    folders = _list_new(load_context(request).datasets)
+    for folder in folders:
+        wait_while_locked(lambda folder=folder: track(PROJECT, folder), on_wait=LOGGER.warning)
+    return folders
+
+
+def _list_new(datasets: Iterable[DataBase]) -> list[Path]:
+    found = {folder for data in datasets for folder in list_stored(data)}
+    inside = [folder for folder in found if folder.resolve().is_relative_to(PROJECT.resolve())]
+    return sorted(folder for folder in inside if _is_new(folder))
+
+
+def _is_new(folder: Path) -> bool:
+    """Returns whether DVC knows no version of the folder, or an older one."""
+    known = folder.with_name(f"{folder.name}.dvc")
+    if not known.exists():
+        return True
+    written = known.stat().st_mtime_ns
+    return any(file.stat().st_mtime_ns > written for file in folder.iterdir())

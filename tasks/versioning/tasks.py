@@ -1,4 +1,4 @@
-"""Asks DVC whether a stage is stale, and records when one is done."""
+"""Prefect tasks that ask DVC whether a stage is stale, and record one that is done."""
 
 from prefect import get_run_logger, task
 
@@ -7,8 +7,8 @@ from tasks.versioning.repo import StageChanged, StageOrigin
 from tasks.versioning.stages import PinnedRun, describe_change, is_stage_stale, record_stage
 
 
-# Neither has a time-out: hashing takes as long as the data are large, and the wait for DVC's lock
-# has a limit of its own.
+# Neither has a time-out: the time for hashing grows with the data, and the wait for DVC's lock has
+# its own limit.
 @task(
     task_run_name="is {stage} stale?",
     retries=2,
@@ -16,10 +16,10 @@ from tasks.versioning.stages import PinnedRun, describe_change, is_stage_stale, 
     retry_condition_fn=is_momentary,
 )
 def is_stale(stage: str, run: PinnedRun) -> bool:
-    """Tells whether a stage must run; a run that DVC does not know always must.
+    """Returns whether a stage must run; always true for a run that DVC does not version.
 
-    Ask anew for each stage when its turn comes: whether it is stale shows only after those before
-    it have run. Writes nothing; waits while another process holds DVC's lock.
+    Call it for each stage when its turn comes: the stages before it may make it stale. Writes
+    nothing, so running it twice is safe; waits while another process holds DVC's lock.
     """
     return is_stage_stale(stage, run, on_wait=get_run_logger().warning)
 
@@ -31,13 +31,13 @@ def is_stale(stage: str, run: PinnedRun) -> bool:
     retry_condition_fn=is_momentary,
 )
 def commit_stage(stage: str, run: PinnedRun, origin: StageOrigin | None) -> list[str]:
-    """Writes to dvc.lock that a stage is done; nothing for a run that DVC does not know.
+    """Writes a finished stage to dvc.lock; does nothing where DVC does not version the run.
 
-    Running it twice is safe. Waits while another process holds DVC's lock, and keeps what that
-    one wrote to dvc.lock. Where a file changed since the stage began, one line says so.
+    Running it twice is safe. Waits while another process holds DVC's lock, and keeps the other
+    process's entries in dvc.lock. Logs the inputs that changed since the stage began.
 
     Returns:
-        What changed.
+        The inputs that changed.
     """
     logger = get_run_logger()
     try:

@@ -1,4 +1,4 @@
-"""Restores damaged checkpoints of a sweep's winners from wherever there is a good copy."""
+"""Restores damaged checkpoints of a sweep's winners from a good copy."""
 
 import json
 import logging
@@ -16,7 +16,7 @@ from dml_core.training.checkpoint import (
 )
 from dml_core.training.in_folder import read_epochs
 from tasks.study import StudyContext
-from tasks.versioning.restoring import PROJECT, NoGoodCopy, Source, mend_copies, restore_files
+from tasks.versioning.restoring import PROJECT, NoGoodCopy, Source, repair_copies, restore_files
 
 LOGGER = logging.getLogger(__name__)
 FILE_NAME = "checkpoint.pt"
@@ -24,12 +24,12 @@ EPOCHS = "epochs.jsonl"
 
 
 def restore_winners(context: StudyContext) -> None:
-    """Replaces the damaged and missing checkpoints of a study's winners by good copies.
+    """Replaces damaged and missing checkpoints of a study's winners by good copies.
 
-    These are DVC's, the remote's, or the last checkpoint of the trial itself.
+    Copies come from DVC's cache, the remote, or the last checkpoint of the trial itself.
 
     Raises:
-        DamagedCheckpoint: when there is none; with what was tried and what to run.
+        DamagedCheckpoint: when there is none; with the sources tried and a command to run.
     """
     with folder_lock(context.sweep_folder):
         for folder in list_winner_folders(context.sweep_folder):
@@ -45,17 +45,17 @@ def check_all_are_there(sweep_folder: Path) -> None:
 
 
 def list_winner_folders(sweep_folder: Path) -> list[Path]:
-    """Returns the folders of a sweep's winners, also of those without a checkpoint."""
+    """Returns the folders of a sweep's winners, including those without a checkpoint."""
     return sorted(path for path in (sweep_folder / "winners").glob("*-seed*") if path.is_dir())
 
 
 def find_problem(folder: Path) -> str | None:
-    """Returns what is wrong with a winner's checkpoint, or None."""
+    """Returns the problem with a winner's checkpoint, or None."""
     try:
         checkpoint = load_checkpoint(folder / FILE_NAME)
     except (DamagedCheckpoint, FileNotFoundError) as error:
         return str(error)
-    # A checkpoint that is whole may still be another one than the winner was chosen by.
+    # An intact checkpoint may still be of another epoch than the winner was selected by.
     epochs = read_epochs(folder)
     if epochs and checkpoint.epoch != epochs[-1]["epoch"]:
         return f"checkpoint {folder / FILE_NAME} is of epoch {checkpoint.epoch}, not of the last."
@@ -76,7 +76,7 @@ def _restore(context: StudyContext, folder: Path, reason: str) -> None:
         ) from tried
     LOGGER.warning("%s It was restored from %s.", reason, source)
     name = (folder / FILE_NAME).relative_to(context.sweep_folder).as_posix()
-    mend_copies(context.sweep_folder, [name])
+    repair_copies(context.sweep_folder, [name])
 
 
 def _list_sources(context: StudyContext, folder: Path) -> dict[str, Source]:
@@ -98,7 +98,7 @@ def _copy_from_trial(trial: Path, winner: Path, target: Path) -> Path:
     last = epochs[-1]["epoch"] if epochs else 0
     checkpoint = load_checkpoint(checkpoint_path(trial / "checkpoints", last))
     stored = json.loads((winner / "config.json").read_text(encoding="utf-8"))
-    # A node may have read its data elsewhere; the winner speaks of the study's own paths.
+    # A node may have read its data elsewhere; the winner has the study's own paths.
     config = resolve_trial_config(stored)
     made = target / winner.parent.name / winner.name
     save_checkpoint(replace(checkpoint, config=config), made / FILE_NAME)
@@ -107,7 +107,7 @@ def _copy_from_trial(trial: Path, winner: Path, target: Path) -> Path:
 
 
 def _choose(sweep_folder: Path, folder: Path, copies: Path) -> list[str]:
-    """Returns the file to take, once it is known to be whole and of the same training."""
+    """Returns the file to take, after checking that it is intact and of the same training."""
     relative = folder.relative_to(sweep_folder)
     copied = copies / relative
     if (copied / EPOCHS).read_bytes() != (folder / EPOCHS).read_bytes():

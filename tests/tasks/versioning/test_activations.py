@@ -7,7 +7,7 @@ import pytest
 
 from dml_core.training.activation_store import StoredSet
 from tasks.study import StudyRequest
-from tasks.versioning.activations import track_activations
+from tasks.versioning.stages import track_activations
 from tests.references.dvc_projects import make_project, run_dvc
 
 REQUEST = StudyRequest(study="main")

@@ -22,7 +22,7 @@ from tasks.versioning.repo import commit_stage, stale_stages
 from tasks.versioning.winners import restore_winners
 from tests.references.dvc_projects import make_project
 from tests.references.tiny_trials import TINY, prepare_tiny
-from tests.tasks.versioning.test_data_restoring import cached, flip, stored
+from tests.tasks.versioning.test_restoring import cached, flip, stored
 
 STUDY = """
 question: Which seed?

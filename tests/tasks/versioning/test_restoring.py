@@ -13,10 +13,9 @@ import pytest
 from dml_core.data.prepared import open_development, verify_files
 from dml_core.data.records import DatasetError
 from dml_core.data.writing import TEST
-from tasks.versioning.damage import find_damage
 from tasks.versioning.remote import push_data
 from tasks.versioning.repo import commit_stage, stale_stages
-from tasks.versioning.restoring import ensure_whole, restore_before_preparing
+from tasks.versioning.restoring import ensure_whole, find_damage, restore_before_preparing
 from tests.references.dvc_projects import make_project, run_dvc
 from tests.references.tiny_trials import prepare_tiny, tiny_config
 
@@ -161,7 +160,7 @@ def test_a_file_that_is_damaged_together_with_the_cache_comes_from_the_remote(
     flip(IMAGES, keep_time=True)
     ensure_whole(data)
     assert "It was restored from DVC's remote." in caplog.text
-    assert "in DVC's cache was damaged or lost too, and is replaced" in caplog.text
+    assert "was damaged or lost in DVC's cache too, and is replaced" in caplog.text
     assert cached(project, IMAGES) == copy
     assert stored(project / ".dvc" / "cache", copy) == copy
     check_all_is_well(project)
@@ -253,7 +252,7 @@ def test_only_what_is_about_to_be_read_is_looked_at(project, data):
 def test_a_file_is_hashed_once_by_a_process(project, data, monkeypatch):
     ensure_whole(data)
     monkeypatch.setattr(
-        "tasks.versioning.damage.hash_file", lambda file: pytest.fail(f"hashed {file}")
+        "tasks.versioning.restoring.hash_file", lambda file: pytest.fail(f"hashed {file}")
     )
     ensure_whole(data)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dml_core.data.prepared import open_development
-from tasks.versioning.fetch import PreparedSource, fetch_prepared, locate_prepared
+from tasks.versioning.copies import PreparedSource, fetch_prepared, locate_prepared
 from tasks.versioning.remote import Remote, push_data
 from tasks.versioning.repo import commit_stage
 from tasks.versioning.session import DvcError
@@ -21,7 +21,7 @@ GLYPHS = Path("data/prepared/glyphs")
 FETCH = """
 import pickle, sys
 from pathlib import Path
-from tasks.versioning.fetch import fetch_prepared
+from tasks.versioning.copies import fetch_prepared
 source = pickle.loads(bytes.fromhex(sys.argv[1]))
 path = fetch_prepared(source, cache_root=Path(sys.argv[2]))
 print((path / "dataset.json").stat().st_ino)
