@@ -10,8 +10,7 @@ from dml_core.config import TrialConfig, load_params, resolve_trial_config
 from dml_core.config.losses import CONTINUOUS_LOSSES
 from dml_core.data.prepared import ImageSet, open_development, open_test
 from dml_core.losses.registry import LOSSES
-from dml_core.measures.baselines import evaluate_raw_pixels
-from dml_core.measures.of_checkpoint import evaluate_checkpoint
+from dml_core.measures.model_scores import evaluate_checkpoint, evaluate_raw_pixels
 from dml_core.training.checkpoint import load_newest_checkpoint
 from dml_core.training.in_folder import train_in_folder
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.loss_table import render_losses
-from dml_core.measures.scores import read_scores
+from dml_core.measures.results import read_scores
 from tasks.report_page.tables import collect_facts
 from tasks.study import StudyRequest, load_context, read_stage_seconds
 

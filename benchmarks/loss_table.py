@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dml_core.analysis.intervals import estimate_mean
-from dml_core.measures.scores import read_scores
+from dml_core.measures.results import read_scores
 
 LENGTHS = (64, 128, 512)
 METRIC = "recall_at_1"

@@ -8,8 +8,14 @@ from prefect import task
 from dml_core.data.atomic_folder import folder_lock, replaced_folder
 from dml_core.data.parallel import count_cores
 from dml_core.data.prepared import open_test
-from dml_core.measures.measured import WinnerFolder, list_winners
-from dml_core.measures.scores import FILE_NAME, StudyScores, collect_scores, write_scores
+from dml_core.measures.results import (
+    SCORES_FILE,
+    StudyScores,
+    WinnerFolder,
+    collect_scores,
+    list_winners,
+    write_scores,
+)
 from dml_core.trials.journal import read_epochs, selected_score
 from tasks.guardian import guarded_folder
 from tasks.machine_faults import clear_machine_faults
@@ -56,7 +62,7 @@ def evaluate_study(request: StudyRequest) -> Path:
 
 
 def _evaluate(context: StudyContext, winners: Path) -> Path:
-    from dml_core.measures.of_checkpoint import evaluate_winners
+    from dml_core.measures.model_scores import evaluate_winners
     from dml_core.measures.of_study import measure_study
     from tasks.versioning.winners import check_all_are_there
 
@@ -72,7 +78,7 @@ def _evaluate(context: StudyContext, winners: Path) -> Path:
         _show_model(best_winner(context, scores), folder)
         measure_study(context.study.definition.measures, winners, folder)
         write_scores(scores, folder)
-    return target / FILE_NAME
+    return target / SCORES_FILE
 
 
 def _count_workers(winners: list[WinnerFolder]) -> int:
@@ -116,7 +122,7 @@ def _show_model(winner: Path, folder: Path) -> None:
         write_embedding_map,
         write_embeddings,
     )
-    from dml_core.measures.of_checkpoint import embed_with_checkpoint
+    from dml_core.measures.model_scores import embed_with_checkpoint
     from dml_core.training.checkpoint import load_checkpoint
 
     checkpoint = load_checkpoint(winner / "checkpoint.pt")

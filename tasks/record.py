@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from prefect import get_run_logger, task
 
-from dml_core.measures.scores import read_scores
+from dml_core.measures.results import read_scores
 from tasks.evaluate import GRID_FILE, best_winner
 from tasks.study import StudyContext, StudyRequest, load_context
 

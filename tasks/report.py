@@ -12,7 +12,7 @@ from dml_core.analysis.claims import Judgement, judge_claims
 from dml_core.analysis.observations import Observations, load_observations
 from dml_core.analysis.summary import ArmSummary
 from dml_core.data.atomic_folder import folder_lock, replaced_folder
-from dml_core.measures.scores import read_scores
+from dml_core.measures.results import read_scores
 from tasks.machine_faults import clear_machine_faults
 from tasks.report_page.answer import (
     FILE_NAME,

@@ -18,7 +18,7 @@ from dml_core.analysis.history import (
 )
 from dml_core.analysis.observations import answer_metric, load_observations
 from dml_core.analysis.summary import Difference
-from dml_core.measures.scores import read_scores
+from dml_core.measures.results import read_scores
 from dml_core.studies.metrics import Unit, is_higher_better, unit_of
 from dml_core.trials.key import hash_training_code
 from tasks.artifacts import publish, render_table

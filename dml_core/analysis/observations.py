@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from dml_core.config import resolve_trial_config
-from dml_core.measures.scores import read_scores
+from dml_core.measures.results import MEASURES_FILE, Curve, read_scores
 from dml_core.studies.metrics import has_curve, match_star, split_reducer
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.studies.result_checks import is_drawn_by_training
@@ -33,12 +33,8 @@ def answer_metric(study: ResolvedStudy) -> str:
     return f"test.recall_at_{1 if 1 in ranks else ranks[0]}"
 
 
-Curve = list[tuple[float, float]]
-"""(x, y) by growing x."""
 ByArm = dict[str, dict[int, Any]]
 Epoch = Mapping[str, Any]
-
-MEASURES_FILE = "measures.json"
 
 
 @dataclass(frozen=True)

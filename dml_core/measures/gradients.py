@@ -1,7 +1,6 @@
 """Measures how strongly a proxy loss moves a sample, by how hard the sample is."""
 
-# B = batch, C = classes, D = embedding dim
-# B = batch, C = classes, P = pairs
+# B = batch, C = classes, D = embedding dim, P = pairs
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from torch.nn import functional
 from dml_core.data.prepared import DevelopmentData, open_development
 from dml_core.evaluation.arrays import DoubleArray
 from dml_core.losses.proxies import MASKED, ProxyLogits, ProxyLoss
-from dml_core.measures.measured import Curve, Measured, WinnerFolder, average_by_bin
+from dml_core.measures.results import Curve, Measured, WinnerFolder
 from dml_core.training.checkpoint import Checkpoint
 from dml_core.training.determinism import limited_threads
 from dml_core.training.epoch import training_batches
@@ -54,6 +53,38 @@ def similarity_gradients(loss: ProxyLoss, similarities: Tensor, labels: Tensor) 
         value = loss_of_similarities(loss, leaf, labels)
     (gradients,) = torch.autograd.grad(value, leaf)
     return gradients
+
+
+BIN_WIDTH = 0.05
+"""Of a cosine; fixed, so that the curves of different models meet at the same places."""
+MIN_PAIRS = 5
+"""Fewer pairs than these say nothing of a bin."""
+
+
+def average_by_bin(
+    hardness: DoubleArray,
+    values: DoubleArray,
+    *,
+    width: float = BIN_WIDTH,
+    min_pairs: int = MIN_PAIRS,
+) -> Curve:
+    """Returns (middle of the bin, mean value) for each bin with enough pairs, in rising order.
+
+    Args:
+        hardness: (P,) what is binned; bin n holds n * width up to (n + 1) * width.
+        values: (P,) what is averaged.
+        width: of a bin.
+        min_pairs: bins with fewer are left out.
+    """
+    bins, codes, counts = np.unique(
+        np.floor(hardness / width).astype(np.int64), return_inverse=True, return_counts=True
+    )
+    means = np.bincount(codes, weights=values, minlength=len(bins)) / np.maximum(counts, 1)
+    return [
+        (round((int(number) + 0.5) * width, 6), float(mean))
+        for number, mean, count in zip(bins, means, counts, strict=True)
+        if count >= min_pairs
+    ]
 
 
 MAX_BATCHES = 20

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dml_core.measures.gradients import measure_gradients
-from dml_core.measures.measured import (
-    FILE_NAME,
+from dml_core.measures.results import (
+    MEASURES_FILE,
     Measured,
     WinnerFolder,
     list_winners,
@@ -31,7 +31,7 @@ def measure_study(names: Sequence[str], winners: Path, folder: Path) -> Path | N
         The file, or None.
     """
     if not names:
-        (folder / FILE_NAME).unlink(missing_ok=True)
+        (folder / MEASURES_FILE).unlink(missing_ok=True)
         return None
     found, measured = list_winners(winners), Measured()
     for name in names:

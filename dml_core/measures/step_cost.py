@@ -1,4 +1,4 @@
-"""Measures the time and the memory of a training step, all arms in turn."""
+"""Measures the time and the memory of a training step."""
 
 import os
 import time
@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from dml_core.config import TrialConfig
-from dml_core.data.prepared import open_development
-from dml_core.measures.measured import Measured, WinnerFolder
+from dml_core.data.prepared import DevelopmentData, open_development
+from dml_core.measures.results import Measured, WinnerFolder
 from dml_core.samplers import Batch
 from dml_core.training.determinism import limited_threads
-from dml_core.training.epoch import EpochNumbers, take_step, training_batches
+from dml_core.training.epoch import take_step, training_batches
 from dml_core.training.state import TrialState, build_state
 
 _ALLOCATION = "[memory]"
@@ -133,9 +133,30 @@ def _measure_memory(state: TrialState) -> int:
 
 
 def _take_step(state: TrialState, batch: Batch, inputs: Tensor) -> None:
-    take_step(state, EpochNumbers(), step=0, batch=batch, inputs=inputs)
+    take_step(state, step=0, batch=batch, inputs=inputs)
 
 
 def _wait_for(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+_WARMUP_STEPS = 2
+
+
+def measure_seconds_per_image(
+    config: TrialConfig, data: DevelopmentData, *, steps: int = 6
+) -> float:
+    """Returns the seconds of a training step divided by its images, after a short warm-up."""
+    with limited_threads(config.training.cpu_threads):
+        state = build_state(config, data)
+        state.model.set_training(True, freeze_batch_norm=config.training.freeze_batch_norm)
+        started, measured = 0.0, 0
+        for step, (batch, inputs) in enumerate(training_batches(state)):
+            if step == _WARMUP_STEPS:
+                started, measured = time.perf_counter(), 0
+            take_step(state, step=step, batch=batch, inputs=inputs)
+            measured += len(batch.indices)
+            if step + 1 == _WARMUP_STEPS + steps:
+                break
+        return (time.perf_counter() - started) / measured if started and measured else 0.0

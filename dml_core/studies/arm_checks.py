@@ -11,9 +11,8 @@ from dml_core.config.loading import flatten, to_flat_dict
 from dml_core.config.training import ClassBalancedSamplerConfig
 from dml_core.samplers import build_sampler
 from dml_core.samplers.class_balanced import compute_batch_shape
-from dml_core.studies.arms import ResolvedArm
 from dml_core.studies.dimensions import Dimension
-from dml_core.studies.resolved import ResolvedStudy
+from dml_core.studies.resolved import ResolvedArm, ResolvedStudy
 
 
 @dataclass(frozen=True)

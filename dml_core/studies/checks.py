@@ -14,10 +14,9 @@ from dml_core.config.loading import to_flat_dict
 from dml_core.config.problems import suggest
 from dml_core.data.prepared_info import effective_values
 from dml_core.studies.arm_checks import resolve_arms
-from dml_core.studies.arms import ResolvedArm
 from dml_core.studies.definition import NAME_PATTERN, Study
 from dml_core.studies.dimensions import Choice
-from dml_core.studies.resolved import ResolvedStudy
+from dml_core.studies.resolved import ResolvedArm, ResolvedStudy
 
 MAX_CONFIGURATIONS = 5_000
 """Configurations that checking a study looks at, about a millisecond each."""

@@ -1,9 +1,11 @@
-"""Foresees how long a study takes, from the measured time for one image."""
+"""Estimates how long a study takes: from measured seconds per image, or from published rates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dml_core.config import TrialConfig
+from dml_core.config import ConfigError, TrialConfig
+from dml_core.data.sources.cars196 import CARS196_COUNTS
+from dml_core.data.sources.published import CUB200_COUNTS, INSHOP_COUNTS, SOP_COUNTS
 from dml_core.studies.resolved import ResolvedStudy
 
 
@@ -79,3 +81,109 @@ def count_images_per_epoch(config: TrialConfig, num_train_images: int) -> int:
         return num_batches * sampler.batch_size
     # Every sampler draws at least one batch, and leaves out the rest that fills none.
     return max(1, num_train_images // sampler.batch_size) * sampler.batch_size
+
+
+REFERENCE = "one V100 16 GB in float32: 367 images/s through a ResNet-50 of 224 px"
+"""NVIDIA's DeepLearningExamples, README of its PyTorch ResNet-50 v1.5: training on one GPU."""
+_REFERENCE_RATE = 367.0
+_REFERENCE_OPERATIONS = 4.089
+"""Billions for an image, as torchvision counts them."""
+_REFERENCE_SIZE_PX = 224
+_VALIDATION_SHARE = 1 / 3
+"""Assumed: an image that is only embedded costs a third of one that is learned from."""
+
+OFFICIAL_IMAGES: Mapping[str, int] = {
+    "cars196": CARS196_COUNTS.train_images,
+    "cub200": CUB200_COUNTS.train_images,
+    "inshop": INSHOP_COUNTS.train_images,
+    "sop": SOP_COUNTS.train_images,
+    # Anybody's folder may hold any number; this is the log-ratio paper's.
+    "folder": 12_366,
+}
+"""Images of the official training classes, validation included."""
+
+
+@dataclass(frozen=True)
+class GpuEstimate:
+    """The cost of a study on a GPU that is not here, and what it was computed from."""
+
+    cost: StudyCost
+    assumptions: tuple[str, ...]
+    """A sentence each."""
+
+    @property
+    def hours(self) -> float:
+        """GPU hours of all trials, validation included."""
+        return self.cost.total_seconds / 3600
+
+
+def estimate_gpu_hours(
+    study: ResolvedStudy, *, images_per_second: float | None = None
+) -> GpuEstimate:
+    """Returns what a study costs on a GPU, without its data.
+
+    Args:
+        study: the study, usually with its profile `paper`.
+        images_per_second: measured speed of training; None scales a published one by the
+            network's operations and the size of its input.
+
+    Raises:
+        ConfigError: where a dataset's size or a network's operations are not known.
+    """
+    problems, assumed, seconds = [], {}, {}
+    for arm in study.arms:
+        config = study.arm_config(arm.name)
+        try:
+            rate = images_per_second or _published_rate(config)
+            seconds[arm.name] = _count_weighted_images(config) / rate
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        assumed[_describe(config, rate, is_given=images_per_second is not None)] = True
+    if problems:
+        raise ConfigError(str(study.path), list(dict.fromkeys(problems)))
+    return GpuEstimate(sum_cost(study, seconds), tuple(assumed))
+
+
+def _count_weighted_images(config: TrialConfig) -> float:
+    """Returns the images of a trial, those of validation counted as what they cost."""
+    name = config.data.name
+    if name not in OFFICIAL_IMAGES:
+        raise ValueError(
+            f"data.name={name} has no official number of images, so the cost is measured on the "
+            "data. Run: dml prepare"
+        )
+    share = 1 / config.data.folds if config.data.folds > 1 else config.data.validation_fraction
+    num_validation = round(OFFICIAL_IMAGES[name] * share)
+    num_train = OFFICIAL_IMAGES[name] - num_validation
+    training = config.training
+    validations = -(-training.epochs // training.validate_every)
+    embedded = validations * num_validation * _VALIDATION_SHARE
+    return training.epochs * count_images_per_epoch(config, num_train) + embedded
+
+
+def _published_rate(config: TrialConfig) -> float:
+    """Returns images per second, as if time went with operations and pixels alone."""
+    scale = (_REFERENCE_SIZE_PX / config.input_size_px) ** 2
+    return _REFERENCE_RATE * _REFERENCE_OPERATIONS / _count_operations(config) * scale
+
+
+def _count_operations(config: TrialConfig) -> float:
+    """Returns billions of operations for an image of 224 px."""
+    import torchvision.models as library
+
+    library_name, _, name = config.model.backbone.partition(":")
+    if library_name != "torchvision":
+        raise ValueError(
+            f"model.backbone={config.model.backbone} has no published number of operations here. "
+            "Pass --images-per-second, or run dml prepare, so that it is measured."
+        )
+    weights = library.get_model_weights(name)["DEFAULT"]
+    return float(weights.meta["_ops"])
+
+
+def _describe(config: TrialConfig, rate: float, *, is_given: bool) -> str:
+    network = f"{config.model.backbone} at {config.input_size_px} px"
+    images = f"{OFFICIAL_IMAGES[config.data.name]:,} images of {config.data.name}"
+    source = "as given" if is_given else "scaled by operations and pixels from the reference"
+    return f"{network}: {rate:,.0f} images/s, {source}; {images}, validation classes included"

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import PlainValidator
 
+from dml_core.trials.winners import Bound
+
 RangeKind = Literal["uniform", "log_uniform", "int_uniform"]
-Bound = Literal["low", "high"]
 
 KINDS = ("uniform", "log_uniform", "int_uniform", "choice")
 MAX_WHOLE_NUMBER = 2**53

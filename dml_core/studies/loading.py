@@ -13,7 +13,6 @@ from dml_core.config.loading import ProjectConfig
 from dml_core.config.problems import ConfigError, describe, suggest
 from dml_core.config.yaml_files import read_yaml_mapping, read_yaml_text
 from dml_core.studies.arm_checks import TrainingSize, find_arm_problems, resolve_arms
-from dml_core.studies.arms import ResolvedArm, expand_arms
 from dml_core.studies.checks import (
     count_trials_per_arm,
     find_arm_set_problems,
@@ -32,7 +31,7 @@ from dml_core.studies.definition import (
     Study,
     apply_profile,
 )
-from dml_core.studies.resolved import ResolvedStudy
+from dml_core.studies.resolved import ResolvedArm, ResolvedStudy, expand_arms
 from dml_core.studies.result_checks import find_claim_problems, find_figure_problems
 
 _PLACEHOLDER = Study(question="?", arms={"arm": ArmDefinition()})

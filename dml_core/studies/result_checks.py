@@ -6,7 +6,6 @@ from typing import Any
 from dml_core.config import TrialConfig
 from dml_core.config.loading import to_flat_dict
 from dml_core.config.problems import suggest
-from dml_core.studies.arms import ResolvedArm, expand_arms
 from dml_core.studies.definition import Figure, Side, Study, Trend
 from dml_core.studies.metrics import (
     COST_METRICS,
@@ -19,7 +18,7 @@ from dml_core.studies.metrics import (
     match_star,
     split_reducer,
 )
-from dml_core.studies.resolved import ResolvedStudy
+from dml_core.studies.resolved import ResolvedArm, ResolvedStudy, expand_arms
 
 KINDS = ("test", "validation", "train", "cost", "gradient", "table")
 _MEASURED = {"cost": ("step_cost", COST_METRICS), "gradient": ("gradients", GRADIENT_METRICS)}

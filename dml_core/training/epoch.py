@@ -1,4 +1,4 @@
-"""One pass over the training data."""
+"""One epoch of training: its batches, and the gradient step."""
 
 import time
 from collections.abc import Iterator
@@ -15,60 +15,46 @@ from dml_core.samplers import Batch
 from dml_core.seeding import numpy_stream, torch_stream
 from dml_core.training.ddp import embed_batch, seed_all_ranks, seed_rank, sync_gradients
 from dml_core.training.determinism import seeded_torch
-from dml_core.training.optimizers import compute_learning_rate_factor, set_learning_rates
-from dml_core.training.sampled_rows import stand_in_for
+from dml_core.training.optimizers import (
+    compute_learning_rate_factor,
+    get_learning_rates,
+    set_learning_rates,
+    stand_in_for,
+)
+from dml_core.training.report import EpochReport
 from dml_core.training.state import TrialState
 
-# Looking at a GPU's loss waits for the GPU, so there it is looked at only so often.
+# Reading a loss from a GPU waits for the GPU, so it is checked less often there.
 _STEPS_BETWEEN_CHECKS_ON_GPU = 16
 
 
-@dataclass
-class EpochNumbers:
-    """What an epoch leaves behind."""
+class Diverged(Exception):
+    """The loss of a step is not finite."""
 
-    losses: list[Tensor] = field(default_factory=list)
-    diagnostics: dict[str, list[Tensor]] = field(default_factory=dict)
-    num_images: int = 0
-    seconds: float = 0.0
-    diverged_at: int | None = None
-    """First step with a loss that is not finite."""
-
-    def mean_loss(self) -> float:
-        """Returns the mean loss over the epoch's steps."""
-        return float(torch.stack(self.losses).double().mean()) if self.losses else float("nan")
-
-    def mean_diagnostics(self) -> dict[str, float]:
-        """Returns the mean of each scalar diagnostic over the steps that gave it."""
-        return {
-            name: float(torch.stack(values).double().mean())
-            for name, values in self.diagnostics.items()
-        }
+    def __init__(self, step: int, loss: float) -> None:
+        super().__init__(f"loss is {loss} at step {step}")
+        self.step, self.loss = step, loss
 
 
-def train_epoch(state: TrialState) -> EpochNumbers:
-    """Trains for one epoch; stops early at a loss that is not finite."""
-    config, numbers = state.config, EpochNumbers()
-    in_warmup = state.epoch < config.training.warmup_epochs
-    state.model.set_training(True, freeze_batch_norm=config.training.freeze_batch_norm)
-    state.loss.train()
-    _set_trunk_learning(state, learns=not in_warmup)
-    check_every = 1 if state.device.type == "cpu" else _STEPS_BETWEEN_CHECKS_ON_GPU
-    started = time.perf_counter()
-    with seeded_torch(config.seed, "network", epoch=state.epoch):
+def train_epoch(state: TrialState) -> EpochReport:
+    """Trains for one epoch and returns its report, without validation.
+
+    Raises:
+        Diverged: when a loss is not finite; the epoch ends there.
+    """
+    _set_training_mode(state)
+    steps, started = _StepLog(), time.perf_counter()
+    with seeded_torch(state.config.seed, "network", epoch=state.epoch):
         for step, (batch, inputs) in enumerate(training_batches(state)):
-            take_step(state, numbers, step=step, batch=batch, inputs=inputs)
-            is_last = step + 1 == len(state.sampler)
-            if (step + 1) % check_every == 0 or is_last:
-                numbers.diverged_at = _find_divergence(numbers.losses)
-                if numbers.diverged_at is not None:
-                    break
-    numbers.seconds = time.perf_counter() - started
-    return numbers
+            loss = take_step(state, step=step, batch=batch, inputs=inputs)
+            steps.add(batch, loss, state.loss.diagnostics)
+            if _is_check_due(state, step):
+                _check_finite(steps.losses)
+    return _make_report(state, steps, seconds=time.perf_counter() - started)
 
 
 def training_batches(state: TrialState) -> Iterator[tuple[Batch, Tensor]]:
-    """Yields the batches of the state's epoch with their inputs, made ahead by the workers.
+    """Yields the batches of the state's epoch with their inputs, prefetched by loader workers.
 
     In distributed training the inputs are those of this rank's shard.
     """
@@ -85,28 +71,23 @@ def training_batches(state: TrialState) -> Iterator[tuple[Batch, Tensor]]:
     return prefetch(make, batches, workers=state.loader_workers)
 
 
-def take_step(
-    state: TrialState, numbers: EpochNumbers, *, step: int, batch: Batch, inputs: Tensor
-) -> None:
-    """Moves the weights by one batch and adds its loss and diagnostics to the numbers."""
-    config = state.config
-    step_of_all = state.epoch * len(state.sampler) + step
+def take_step(state: TrialState, *, step: int, batch: Batch, inputs: Tensor) -> Tensor:
+    """Updates the weights by one batch and returns its loss: the gradient step of a training."""
     factor = compute_learning_rate_factor(
-        config.schedule, epoch=state.epoch, step=step_of_all, num_steps=state.num_steps
+        state.config.schedule,
+        epoch=state.epoch,
+        step=state.epoch * len(state.sampler) + step,
+        num_steps=state.num_steps,
     )
     set_learning_rates(state.optimizer, factor)
     loss = compute_gradients(state, step=step, batch=batch, inputs=inputs)
     _clip_gradients(state)
     state.optimizer.step()
-    numbers.losses.append(loss)
-    numbers.num_images += len(batch.indices)
-    for name, value in state.loss.diagnostics.items():
-        if value.ndim == 0:
-            numbers.diagnostics.setdefault(name, []).append(value)
+    return loss
 
 
 def compute_gradients(state: TrialState, *, step: int, batch: Batch, inputs: Tensor) -> Tensor:
-    """Returns the loss of a batch and leaves its gradients at the parameters."""
+    """Returns the loss of a batch and stores its gradients in the parameters."""
     _reseed_loss(state, step=step)
     embeddings = _embed(state, step=step, batch=batch, inputs=inputs)
     loss = state.loss(embeddings, _labels_of(state, batch), _anchors_of(batch, state.device))
@@ -148,15 +129,18 @@ def _anchors_of(batch: Batch, device: torch.device) -> Tensor | None:
 
 
 def _reseed_loss(state: TrialState, *, step: int) -> None:
-    """Gives a loss that draws proxies its own stream for each step."""
+    """Seeds a loss that samples proxies for one step."""
     if getattr(state.config.loss, "proxy_ratio", 1.0) < 1:
         stream = torch_stream(state.config.seed, "proxies", epoch=state.epoch, step=step)
         state.loss.reseed(stream)  # type: ignore[operator]
 
 
-def _set_trunk_learning(state: TrialState, *, learns: bool) -> None:
+def _set_training_mode(state: TrialState) -> None:
+    training = state.config.training
+    state.model.set_training(True, freeze_batch_norm=training.freeze_batch_norm)
+    state.loss.train()
     for parameter in state.model.parameter_groups()["trunk"]:
-        parameter.requires_grad_(learns)
+        parameter.requires_grad_(state.epoch >= training.warmup_epochs)
 
 
 def _clip_gradients(state: TrialState) -> None:
@@ -174,8 +158,48 @@ def _clip_gradients(state: TrialState) -> None:
         torch.nn.utils.clip_grad_norm_(parameters, training.gradient_clip_at)
 
 
-def _find_divergence(losses: list[Tensor]) -> int | None:
-    """Returns the first step whose loss is not finite, or None."""
+@dataclass
+class _StepLog:
+    """Losses and scalar diagnostics of an epoch's steps, kept as tensors until its end."""
+
+    losses: list[Tensor] = field(default_factory=list)
+    diagnostics: dict[str, list[Tensor]] = field(default_factory=dict)
+    num_images: int = 0
+
+    def add(self, batch: Batch, loss: Tensor, diagnostics: dict[str, Tensor]) -> None:
+        self.losses.append(loss)
+        self.num_images += len(batch.indices)
+        for name, value in diagnostics.items():
+            if value.ndim == 0:
+                self.diagnostics.setdefault(name, []).append(value)
+
+
+def _is_check_due(state: TrialState, step: int) -> bool:
+    every = 1 if state.device.type == "cpu" else _STEPS_BETWEEN_CHECKS_ON_GPU
+    return (step + 1) % every == 0 or step + 1 == len(state.sampler)
+
+
+def _check_finite(losses: list[Tensor]) -> None:
     recent = losses[-_STEPS_BETWEEN_CHECKS_ON_GPU:]
     bad = (~torch.isfinite(torch.stack(recent))).nonzero()
-    return len(losses) - len(recent) + int(bad[0]) if len(bad) else None
+    if len(bad):
+        first = int(bad[0])
+        raise Diverged(len(losses) - len(recent) + first, float(recent[first]))
+
+
+def _make_report(state: TrialState, steps: _StepLog, *, seconds: float) -> EpochReport:
+    diagnostics = {name: _mean(values) for name, values in steps.diagnostics.items()}
+    return EpochReport(
+        epoch=state.epoch + 1,
+        num_epochs=state.config.training.epochs,
+        train_loss=_mean(steps.losses) if steps.losses else float("nan"),
+        active_fraction=diagnostics.pop("active_fraction", None),
+        diagnostics=diagnostics,
+        learning_rates=get_learning_rates(state.optimizer),
+        images_per_second=steps.num_images / max(seconds, 1e-9),
+        train_seconds=seconds,
+    )
+
+
+def _mean(values: list[Tensor]) -> float:
+    return float(torch.stack(values).double().mean())

@@ -1,11 +1,16 @@
-"""Builds the optimiser, with groups for trunk, head and proxies, and its learning rates."""
+"""The optimisers with their parameter groups and learning rates; sampled rows are updated alone."""
 
+# C = rows of the parameter, K = rows that took part, D = their length
+
+import inspect
 import math
-from collections.abc import Iterable
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
-from torch import nn
-from torch.optim import Optimizer
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
 
 from dml_core.config.training import (
     AdamWConfig,
@@ -16,7 +21,6 @@ from dml_core.config.training import (
     SgdConfig,
     StepScheduleConfig,
 )
-from dml_core.training.sampled_rows import EagerAdamW, EagerSgd, SampledRowsAdamW, SampledRowsSgd
 
 
 def compute_learning_rate_factor(
@@ -87,3 +91,203 @@ def set_learning_rates(optimizer: Optimizer, factor: float) -> None:
 def get_learning_rates(optimizer: Optimizer) -> dict[str, float]:
     """Returns the present learning rate of each part."""
     return {group["part"]: float(group["lr"]) for group in optimizer.param_groups}
+
+
+def _bare(method: Callable[..., Any]) -> Any:
+    return inspect.unwrap(method)
+
+
+class EagerOptimizer(Optimizer):
+    """The methods that all optimisers share."""
+
+    add_param_group = _bare(Optimizer.add_param_group)
+    zero_grad = _bare(Optimizer.zero_grad)
+    state_dict = _bare(Optimizer.state_dict)
+    load_state_dict = _bare(Optimizer.load_state_dict)
+
+
+class EagerAdamW(EagerOptimizer, AdamW):
+    """AdamW, the same bit for bit."""
+
+    # What is taken off also turns gradients off, as long as the step itself has none.
+    step = torch.no_grad()(_bare(AdamW.step))
+
+
+class EagerSgd(EagerOptimizer, SGD):
+    """Stochastic gradient descent, the same bit for bit."""
+
+    step = torch.no_grad()(_bare(SGD.step))
+
+
+# Enough rows to fill vector units, few enough that what is made of them stays in the cache.
+_VALUES_AT_ONCE = 2**17
+# Where the optimisers of torch keep the one count of a parameter, there is one for each row.
+_STEPS = "step"
+
+
+class SampledRowsOptimizer(Optimizer):
+    """Adds to an optimiser what it does with sparse gradients; dense ones it treats as ever.
+
+    A sparse gradient names each row at most once, as that of a draw without repetition does.
+    Checkpoints leave out the state of rows that never took part.
+    """
+
+    @abstractmethod
+    def start_rows(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Returns the state of all rows before their first step, but for their counts."""
+
+    @abstractmethod
+    def move_rows(
+        self, parameter: Tensor, rows: Tensor, gradient: Tensor, group: dict[str, Any]
+    ) -> None:
+        """Moves some rows, whose counts include this step, and their state in place.
+
+        Args:
+            parameter: (C, D).
+            rows: (K,) which of its rows.
+            gradient: (K, D) their gradients.
+            group: the knobs.
+        """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Moves what has a gradient."""
+        assert closure is None, "a step is taken once, with the gradients that are there"
+        sampled = [
+            (parameter, parameter.grad, group)
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None and parameter.grad.is_sparse
+        ]
+        for parameter, _, _ in sampled:
+            parameter.grad = None
+        super().step()
+        for parameter, gradient, group in sampled:
+            self._move(parameter, gradient, group)
+            parameter.grad = gradient
+
+    def _move(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        if not _has_rows(state):
+            counts = torch.zeros(len(parameter), device=parameter.device)
+            self.state[parameter] = state = {_STEPS: counts, **self.start_rows(parameter)}
+        at_once = max(1, _VALUES_AT_ONCE // max(1, parameter.shape[1]))
+        rows, values = gradient._indices()[0], gradient._values()
+        for start in range(0, len(rows), at_once):
+            some, of_some = rows[start : start + at_once], values[start : start + at_once]
+            state[_STEPS].index_add_(0, some, torch.ones_like(some, dtype=torch.float32))
+            self.move_rows(parameter, some, of_some, group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state, that of rows that never took part left out."""
+        packed = super().state_dict()
+        return {**packed, "state": {key: _pack(of) for key, of in packed["state"].items()}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes a state that `state_dict` gave."""
+        states = {key: _unpack(packed) for key, packed in state_dict["state"].items()}
+        super().load_state_dict({**state_dict, "state": states})
+
+
+class SampledRowsAdamW(SampledRowsOptimizer, EagerAdamW):
+    """AdamW in which each row corrects its moments' bias by its own number of steps."""
+
+    def start_rows(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Returns zero moments, the two of a row beside each other.
+
+        Finding a row in a gigabyte takes longer than reading it, so that one is found for both.
+        """
+        return {"moments": parameter.new_zeros(len(parameter), 2, parameter.shape[1])}
+
+    def move_rows(
+        self, parameter: Tensor, rows: Tensor, gradient: Tensor, group: dict[str, Any]
+    ) -> None:
+        """Moves rows by AdamW's rule."""
+        (beta1, beta2), rate = group["betas"], group["lr"]
+        state = self.state[parameter]
+        # In double, as torch does: 1 - 0.999 has but four digits in single precision.
+        steps = state[_STEPS].index_select(0, rows).double().unsqueeze(1)
+        second_scale = (1 - beta2**steps).sqrt_()
+        first_scale = (-rate * second_scale / (1 - beta1**steps)).to(gradient.dtype)
+        epsilon = (group["eps"] * second_scale).to(gradient.dtype)
+        both = state["moments"].index_select(0, rows)
+        first, second = both.unbind(1)
+        first.lerp_(gradient, 1 - beta1)
+        second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        _put(state["moments"].flatten(1), rows, both.flatten(1))
+        moved = parameter.index_select(0, rows).mul_(1 - rate * group["weight_decay"])
+        moved.addcdiv_(first.mul_(first_scale), second.sqrt_().add_(epsilon))
+        _put(parameter, rows, moved)
+
+
+class SampledRowsSgd(SampledRowsOptimizer, EagerSgd):
+    """Stochastic gradient descent in which each row has its own momentum."""
+
+    def start_rows(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Returns zero momentum."""
+        return {"momentum_buffer": torch.zeros_like(parameter)}
+
+    def move_rows(
+        self, parameter: Tensor, rows: Tensor, gradient: Tensor, group: dict[str, Any]
+    ) -> None:
+        """Moves rows against their momentum, weight decay being a part of the gradient."""
+        moved = parameter.index_select(0, rows)
+        pull = gradient.add(moved, alpha=group["weight_decay"])
+        momentum = self.state[parameter]["momentum_buffer"]
+        speed = momentum.index_select(0, rows).mul_(group["momentum"]).add_(pull)
+        _put(momentum, rows, speed)
+        _put(parameter, rows, moved.add_(speed, alpha=-group["lr"]))
+
+
+def stand_in_for(parameter: Tensor) -> Tensor:
+    """Returns what has the parameter's gradient as a dense one, to clip it in place.
+
+    Where the gradient is sparse that is a tensor with the rows that took part, which share their
+    gradient's memory; else it is the parameter itself.
+    """
+    if parameter.grad is None or not parameter.grad.is_sparse:
+        return parameter
+    values = parameter.grad._values()
+    stand_in = torch.empty_like(values)
+    stand_in.grad = values
+    return stand_in
+
+
+def _put(whole: Tensor, rows: Tensor, values: Tensor) -> None:
+    """Writes some rows of a contiguous (C, D) tensor."""
+    if whole.device.type != "cpu" or not whole.is_contiguous():
+        whole.index_copy_(0, rows, values)
+        return
+    # NumPy copies a row as one item of many bytes, three times as fast as torch its numbers.
+    row = f"V{whole.shape[1] * whole.element_size()}"
+    target, source = whole.detach().numpy().view(row), values.numpy().view(row)
+    target[rows.numpy(), 0] = source[:, 0]
+
+
+def _has_rows(state: dict[str, Any]) -> bool:
+    """Returns whether a parameter's state is kept row by row."""
+    return _STEPS in state and state[_STEPS].ndim == 1
+
+
+def _pack(state: dict[str, Any]) -> dict[str, Any]:
+    """Returns the state of the rows that took part ever, where they are the minority."""
+    if not _has_rows(state):
+        return state
+    rows = state[_STEPS].nonzero().squeeze(1)
+    # Beyond that a copy of the chosen rows would cost more memory than it saves on disk.
+    if 2 * len(rows) > len(state[_STEPS]):
+        return state
+    chosen = {name: values.index_select(0, rows) for name, values in state.items()}
+    return {"rows": rows, "num_rows": len(state[_STEPS]), **chosen}
+
+
+def _unpack(packed: dict[str, Any]) -> dict[str, Any]:
+    """Returns the state of all rows."""
+    if "rows" not in packed:
+        return packed
+    rows, count = packed["rows"], packed["num_rows"]
+    return {
+        name: values.new_zeros(count, *values.shape[1:]).index_copy_(0, rows, values)
+        for name, values in packed.items()
+        if name not in ("rows", "num_rows")
+    }

@@ -1,18 +1,17 @@
-"""Runs one training from the first epoch to the last, knowing nothing of its surroundings."""
+"""Runs one training from the first epoch to the last, independent of Ray, MLflow and the CLI."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dml_core.config import TrialConfig
 from dml_core.data.prepared import DevelopmentData
-from dml_core.evaluation.class_distances import smallest_class_distances
-from dml_core.evaluation.embed import embed, measure_spread
-from dml_core.evaluation.evaluate import evaluate_embeddings
+from dml_core.evaluation.clustering import smallest_class_distances
+from dml_core.evaluation.evaluate import embed, evaluate_embeddings, measure_spread
 from dml_core.training.checkpoint import Checkpoint
 from dml_core.training.ddp import WorkerGroup, broadcast_state
 from dml_core.training.determinism import limited_threads
-from dml_core.training.epoch import EpochNumbers, train_epoch
+from dml_core.training.epoch import Diverged, train_epoch
 from dml_core.training.optimizers import get_learning_rates
 from dml_core.training.report import (
     EpochCallback,
@@ -29,24 +28,122 @@ from dml_core.training.state import (
     take_checkpoint,
 )
 
+
+def run_trial(
+    config: TrialConfig,
+    data: DevelopmentData,
+    *,
+    on_epoch_end: EpochCallback,
+    resume_from: Checkpoint | None = None,
+    group: WorkerGroup | None = None,
+) -> TrialResult:
+    """Trains one model and returns how the training ended.
+
+    Args:
+        config: the resolved configuration of the trial.
+        data: training and validation images; the test images are out of reach.
+        on_epoch_end: receives the report and the checkpoint of each epoch; False stops the trial.
+        resume_from: the checkpoint to resume from; the bits are those of an uninterrupted trial.
+        group: this rank's view of the trial.workers processes, each of which calls this function;
+            None for one worker. Only rank 0 validates and calls back.
+
+    Returns:
+        The result. A loss that is not finite and embeddings that are all alike are outcomes; they
+        do not raise.
+    """
+    _check_world_size(config, group)
+    with limited_threads(config.training.cpu_threads):
+        state = build_state(config, data, group=group)
+        if resume_from is not None:
+            restore_state(state, resume_from)
+        if group is not None:
+            group.barrier("built")
+            broadcast_state(group, [*state.model.state_dict().values(), *state.loss.parameters()])
+        return _train(state, data, on_epoch_end)
+
+
+def _train(state: TrialState, data: DevelopmentData, on_epoch_end: EpochCallback) -> TrialResult:
+    reports: list[EpochReport] = []
+    while state.epoch < state.config.training.epochs:
+        if state.epoch == state.config.training.warmup_epochs > 0:
+            _end_warmup(state)
+        try:
+            report = train_epoch(state)
+        except Diverged as error:
+            reason = _describe_divergence(state, error)
+            return _make_result(state, reports, _End("diverged", reason, error.step))
+        state.epoch += 1
+        if state.group is not None and not state.group.is_rank_zero:
+            end = _follow_rank_zero(state)
+        else:
+            end = _validate_and_report(state, data, report, reports, on_epoch_end)
+        if end is not None:
+            return _make_result(state, reports, end)
+    return _make_result(state, reports, _End("finished"))
+
+
+@dataclass(frozen=True)
+class _End:
+    """How a trial ended."""
+
+    outcome: Outcome
+    reason: str = ""
+    step: int | None = None
+
+
+def _validate_and_report(
+    state: TrialState,
+    data: DevelopmentData,
+    report: EpochReport,
+    reports: list[EpochReport],
+    on_epoch_end: EpochCallback,
+) -> _End | None:
+    """Validates and reports an epoch; returns how the trial ended, or None if it continues."""
+    validation = validate(state, data)
+    report = replace(
+        report,
+        validation=validation.scores,
+        tables=validation.tables,
+        peak_memory_mib=measure_peak_memory_mib(state.device),
+    )
+    reports.append(report)
+    end: _End | None = None
+    if validation.has_collapsed:
+        end = _End("collapsed", _describe_collapse(state, validation.spread))
+    else:
+        _keep_best(state, validation.scores)
+        if on_epoch_end(report, take_checkpoint(state)) is False:
+            end = _End("stopped", "stopped by its caller")
+    if state.group is not None:
+        state.group.set_number(f"epoch {state.epoch}", end is None)
+    return end
+
+
+def _follow_rank_zero(state: TrialState) -> _End | None:
+    assert state.group is not None
+    if state.group.wait_for_number(f"epoch {state.epoch}"):
+        return None
+    return _End("stopped", "stopped by rank 0")
+
+
 TABLE_DECIMALS = 4
-"""Tables are looked at, not computed with, and every epoch has one on disk."""
+"""Tables are for display, and every epoch writes one."""
 
 
 @dataclass(frozen=True)
 class Validation:
-    """What the validation after an epoch found; nothing in skipped epochs."""
+    """Results of the validation after an epoch; empty in skipped epochs."""
 
     scores: dict[str, float] = field(default_factory=dict)
     tables: dict[str, list[list[float]]] = field(default_factory=dict)
     spread: float = float("inf")
-    """How far the embeddings lie apart, relative to their length."""
+    """Spread of the embeddings, relative to their length."""
     has_collapsed: bool = False
     """Whether the embeddings are all alike, or not even finite."""
 
 
 def validate(state: TrialState, data: DevelopmentData) -> Validation:
-    """Returns the scores and tables of the state's epoch, where it is one to validate after."""
+    """Returns the scores and tables of the epoch, if training.validate_every includes it."""
     training = state.config.training
     if state.epoch % training.validate_every and state.epoch != training.epochs:
         return Validation()
@@ -74,7 +171,7 @@ def _embed(state: TrialState) -> np.ndarray:
 
 def _score(state: TrialState, data: DevelopmentData, embeddings: np.ndarray) -> dict[str, float]:
     config, continuous = state.config, data.validation.continuous
-    # Clustering costs more than an epoch of a small model and chooses nothing.
+    # Clustering takes longer than an epoch of a small model, and no selection uses it.
     quick = config.evaluation.model_copy(update={"clustering": False, "binary": False})
     return evaluate_embeddings(
         embeddings,
@@ -103,80 +200,6 @@ def _make_tables(
     return {"hardest_distances": distances.round(TABLE_DECIMALS).tolist()}
 
 
-def run_trial(
-    config: TrialConfig,
-    data: DevelopmentData,
-    *,
-    on_epoch_end: EpochCallback,
-    resume_from: Checkpoint | None = None,
-    group: WorkerGroup | None = None,
-) -> TrialResult:
-    """Trains one model and returns how that ended.
-
-    Args:
-        config: everything the trial is made of.
-        data: training and validation images; the test images are not within reach.
-        on_epoch_end: gets the report and the state after each epoch; False stops the trial.
-        resume_from: the state to go on from; the result has the same bits as without a stop.
-        group: this rank's view of the trial.workers processes, each of which calls this function;
-            None for one worker. Only rank 0 validates and calls back.
-
-    Returns:
-        The outcome. A loss that is not finite and embeddings that are all alike end the trial
-        with that outcome; they do not raise.
-    """
-    _check_world_size(config, group)
-    with limited_threads(config.training.cpu_threads):
-        state = build_state(config, data, group=group)
-        if resume_from is not None:
-            restore_state(state, resume_from)
-        if group is not None:
-            group.barrier("built")
-            broadcast_state(group, [*state.model.state_dict().values(), *state.loss.parameters()])
-        return _train(state, data, on_epoch_end)
-
-
-def _train(state: TrialState, data: DevelopmentData, on_epoch_end: EpochCallback) -> TrialResult:
-    config, reports = state.config, list[EpochReport]()
-    while state.epoch < config.training.epochs:
-        if state.epoch == config.training.warmup_epochs > 0:
-            _end_warmup(state)
-        numbers = train_epoch(state)
-        if numbers.diverged_at is not None:
-            return _end(state, reports, "diverged", _say_divergence(state, numbers), numbers)
-        state.epoch += 1
-        if state.group is not None and not state.group.is_rank_zero:
-            if not state.group.wait_for_number(f"epoch {state.epoch}"):
-                return _end(state, reports, "stopped", "stopped by rank 0", numbers)
-            continue
-        ended = _judge_epoch(state, data, numbers, reports, on_epoch_end)
-        if state.group is not None:
-            state.group.set_number(f"epoch {state.epoch}", ended is None)
-        if ended is not None:
-            return ended
-    return _end(state, reports, "finished", "", None)
-
-
-def _judge_epoch(
-    state: TrialState,
-    data: DevelopmentData,
-    numbers: EpochNumbers,
-    reports: list[EpochReport],
-    on_epoch_end: EpochCallback,
-) -> TrialResult | None:
-    """Validates and reports an epoch; returns how the trial ended, or None where it goes on."""
-    validation = validate(state, data)
-    report = _make_report(state, numbers, validation)
-    reports.append(report)
-    if validation.has_collapsed:
-        reason = _say_collapse(state, validation.spread)
-        return _end(state, reports, "collapsed", reason, numbers)
-    _remember_best(state, validation.scores)
-    if on_epoch_end(report, take_checkpoint(state)) is False:
-        return _end(state, reports, "stopped", "stopped by its caller", numbers)
-    return None
-
-
 def _check_world_size(config: TrialConfig, group: WorkerGroup | None) -> None:
     world_size = 1 if group is None else group.world_size
     if world_size != config.trial.workers:
@@ -194,64 +217,40 @@ def _end_warmup(state: TrialState) -> None:
         )
 
 
-def _remember_best(state: TrialState, scores: dict[str, float]) -> None:
+def _keep_best(state: TrialState, scores: dict[str, float]) -> None:
     score = scores.get(state.config.selection_metric)
     if score is None or not score > state.best_score:
         return
     state.best_score, state.best_epoch = score, state.epoch
-    # Frozen stages never move, so the best epoch's are those of every checkpoint.
+    # Frozen blocks never change, so they are the same in every checkpoint.
     state.best_model = {
         name: value.detach().clone() for name, value in state.model.learned_state().items()
     }
 
 
-def _make_report(state: TrialState, numbers: EpochNumbers, validation: Validation) -> EpochReport:
-    diagnostics = numbers.mean_diagnostics()
-    return EpochReport(
-        epoch=state.epoch,
-        num_epochs=state.config.training.epochs,
-        train_loss=numbers.mean_loss(),
-        active_fraction=diagnostics.pop("active_fraction", None),
-        diagnostics=diagnostics,
-        learning_rates=get_learning_rates(state.optimizer),
-        images_per_second=numbers.num_images / max(numbers.seconds, 1e-9),
-        train_seconds=numbers.seconds,
-        peak_memory_mib=measure_peak_memory_mib(state.device),
-        validation=validation.scores,
-        tables=validation.tables,
-    )
-
-
-def _end(
-    state: TrialState,
-    reports: list[EpochReport],
-    outcome: Outcome,
-    reason: str,
-    numbers: EpochNumbers | None,
-) -> TrialResult:
+def _make_result(state: TrialState, reports: list[EpochReport], end: _End) -> TrialResult:
     return TrialResult(
-        outcome=outcome,
-        reason=reason,
+        outcome=end.outcome,
+        reason=end.reason,
         epoch=state.epoch,
-        step=numbers.diverged_at if numbers else None,
+        step=end.step,
         best_epoch=state.best_epoch,
         best_score=state.best_score,
         reports=reports,
     )
 
 
-def _say_divergence(state: TrialState, numbers: EpochNumbers) -> str:
-    loss = float(numbers.losses[numbers.diverged_at or 0])
+def _describe_divergence(state: TrialState, error: Diverged) -> str:
     rates = get_learning_rates(state.optimizer)
     listed = ", ".join(f"{part} {rate:.3g}" for part, rate in rates.items())
     return (
-        f"loss is {loss} at epoch {state.epoch + 1}, step {numbers.diverged_at} "
+        f"loss is {error.loss} at epoch {state.epoch + 1}, step {error.step} "
         f"(learning rates: {listed}). The last good state is that after epoch {state.epoch}. "
         "Lower optimizer.learning_rate, or clip with training.gradient_clip."
     )
 
 
-def _say_collapse(state: TrialState, spread: float) -> str:
+def _describe_collapse(state: TrialState, spread: float) -> str:
     return (
         f"embeddings collapsed after epoch {state.epoch}: their spread is {spread:.3g} of their "
         f"length, below training.collapse_below={state.config.training.collapse_below:g}. "

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dml_core.config import load_trial_config
-from dml_core.measures.baselines import evaluate_raw_pixels, evaluate_untrained_features
+from dml_core.measures.model_scores import evaluate_raw_pixels, evaluate_untrained_features
 from flows.commands.splits import open_split
 from flows.commands.terminal import print_scores
 

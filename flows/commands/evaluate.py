@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from dml_core.config.loading import parse_overrides, resolve_trial_config, to_flat_dict
-from dml_core.measures.of_checkpoint import evaluate_checkpoint
+from dml_core.measures.model_scores import evaluate_checkpoint
 from dml_core.training.checkpoint import Checkpoint, load_checkpoint, load_newest_checkpoint
 from flows.commands.splits import open_split
 from flows.commands.terminal import print_scores, say

@@ -3,10 +3,15 @@
 from dml_core.config.loading import to_flat_dict
 from dml_core.data.parallel import count_cores
 from dml_core.data.prepared import open_development
-from dml_core.studies.cost import StudyCost, estimate_cost
-from dml_core.studies.gpu_hours import REFERENCE, GpuEstimate, estimate_gpu_hours
+from dml_core.measures.step_cost import measure_seconds_per_image
+from dml_core.studies.cost import (
+    REFERENCE,
+    GpuEstimate,
+    StudyCost,
+    estimate_cost,
+    estimate_gpu_hours,
+)
 from dml_core.studies.resolved import ResolvedStudy
-from dml_core.training.speed import measure_seconds_per_image
 from tasks.study import StudyContext, is_prepared
 
 _COSTLY = ("data", "model", "trunk", "sampler", "loss", "augmentation")

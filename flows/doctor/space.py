@@ -7,8 +7,7 @@ from dml_core.config import TrialConfig
 from dml_core.config.loading import to_flat_dict
 from dml_core.data.parallel import count_cores
 from dml_core.data.prepared_info import load_info
-from dml_core.studies.cost import sum_cost
-from dml_core.studies.gpu_hours import OFFICIAL_IMAGES
+from dml_core.studies.cost import OFFICIAL_IMAGES, sum_cost
 from flows.doctor.nodes import TEMPORARY, NodeFacts, gather_here
 from flows.doctor.probes import DoctorRequest, Finding, broken, in_units, ok, warning
 from tasks.study import StudyContext, is_prepared, load_context

@@ -15,7 +15,7 @@ from dml_core.analysis.summary import ArmSummary, Interval
 from dml_core.data.duplicates import ACROSS_SPLITS, describe_leaks
 from dml_core.data.prepared_info import load_info
 from dml_core.data.records import DatasetError
-from dml_core.measures.scores import StudyScores
+from dml_core.measures.results import StudyScores
 from dml_core.studies.metrics import list_metrics
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.trials.table import read_trials

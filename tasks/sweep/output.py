@@ -10,7 +10,6 @@ from typing import Any
 from dml_core.config.loading import to_flat_dict
 from dml_core.data.atomic_folder import folder_lock, replaced_folder
 from dml_core.studies.resolved import ResolvedStudy
-from dml_core.studies.winners import Winner
 from dml_core.training.checkpoint import (
     DamagedCheckpoint,
     checkpoint_path,
@@ -19,6 +18,7 @@ from dml_core.training.checkpoint import (
 )
 from dml_core.trials.spec import TrialRecord
 from dml_core.trials.table import write_trials
+from dml_core.trials.winners import Winner
 
 
 @dataclass(frozen=True)

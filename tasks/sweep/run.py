@@ -8,11 +8,11 @@ from typing import Any
 
 from dml_core.config.pipeline import PipelineConfig
 from dml_core.studies.resolved import ResolvedStudy
-from dml_core.studies.winners import choose_winners
 from dml_core.trials.halving import SuccessiveHalving
 from dml_core.trials.journal import Ledger, say_mixed_devices
 from dml_core.trials.key import hash_training_code, read_libraries
 from dml_core.trials.spec import TrialRecord, TrialSpec, spec_to_plain
+from dml_core.trials.winners import choose_winners
 from tasks.sweep.cluster import connect, count_concurrent
 from tasks.sweep.conductor import (
     Conductor,

@@ -15,9 +15,8 @@ from optuna.distributions import (
 from optuna.trial import TrialState
 
 from dml_core.seeding import stream_seed
-from dml_core.studies.arms import ResolvedArm
 from dml_core.studies.dimensions import Choice, Dimension
-from dml_core.studies.resolved import ResolvedStudy
+from dml_core.studies.resolved import ResolvedArm, ResolvedStudy
 from dml_core.trials.spec import TrialRecord, TrialSpec
 
 # Diverged and collapsed models find nothing. Scores are from 0 to 1.

@@ -10,7 +10,7 @@ from typing import Any
 
 from dml_core.config import TrialConfig
 from dml_core.config.loading import to_flat_dict
-from dml_core.measures.measured import WinnerFolder
+from dml_core.measures.results import WinnerFolder
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.trials.spec import TrialSpec
 from tasks.tracking.address import Tracking

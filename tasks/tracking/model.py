@@ -125,7 +125,7 @@ def pack_model(checkpoint: Checkpoint, folder: Path) -> None:
     """Writes the exported program and what its loader must know of the preparation."""
     import torch
 
-    from dml_core.measures.of_checkpoint import load_trained_model
+    from dml_core.measures.model_scores import load_trained_model
 
     config = checkpoint.config
     model = load_trained_model(checkpoint).requires_grad_(False)

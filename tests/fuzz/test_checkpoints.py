@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save as save_safetensors
 
 from dml_core.config import resolve_trial_config
-from dml_core.measures.of_checkpoint import load_trained_model
+from dml_core.measures.model_scores import load_trained_model
 from dml_core.models.blocks import ModelError
 from dml_core.models.building import build_model
 from dml_core.models.weights import read_state_dict

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dml_core.config import ConfigError, TrialConfig
 from dml_core.config.loading import load_project_config, to_flat_dict
-from dml_core.studies import load_study
 from dml_core.studies.definition import Study
+from dml_core.studies.loading import load_study
 from tests.references.fuzzed_files import (
     HOSTILE_YAML,
     built_structures,

@@ -10,11 +10,11 @@ import numpy as np
 from PIL import Image
 
 from dml_core.config.loading import to_flat_dict
-from dml_core.measures.scores import StudyScores, write_scores
+from dml_core.measures.results import StudyScores, write_scores
 from dml_core.studies.metrics import list_metrics
-from dml_core.studies.winners import Winner
 from dml_core.trials.spec import TrialRecord, TrialSpec
 from dml_core.trials.table import write_trials
+from dml_core.trials.winners import Winner
 from tasks.study import StudyContext, StudyRequest, load_context
 
 NUM_EPOCHS = 4

@@ -4,8 +4,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dml_core.config.loading import load_project_config
-from dml_core.studies import ResolvedStudy, TrialRecord, TrialSpec, load_study
+from dml_core.studies.loading import load_study
+from dml_core.studies.resolved import ResolvedStudy
 from dml_core.training.report import EpochReport
+from dml_core.trials.spec import TrialRecord, TrialSpec
 from tasks.tracking.identity import SweepFacts
 from tests.references.tiny_trials import TINY
 

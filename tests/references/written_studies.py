@@ -6,8 +6,10 @@ import pytest
 
 from dml_core.config import ConfigError
 from dml_core.config.loading import ProjectConfig, load_project_config
-from dml_core.studies import ResolvedStudy, TrialRecord, TrialSpec, load_study
 from dml_core.studies.arm_checks import TrainingSize
+from dml_core.studies.loading import load_study
+from dml_core.studies.resolved import ResolvedStudy
+from dml_core.trials.spec import TrialRecord, TrialSpec
 
 LEARNING_RATE = "nuisance: {optimizer.learning_rate: {log_uniform: [1e-4, 1e-2]}}"
 TWO_ARMS = f"""

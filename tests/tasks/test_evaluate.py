@@ -10,8 +10,8 @@ import pytest
 
 from dml_core.config.loading import load_params, unflatten
 from dml_core.data.prepared import open_development, open_test
-from dml_core.measures.of_checkpoint import embed_with_checkpoint
-from dml_core.measures.scores import read_scores
+from dml_core.measures.model_scores import embed_with_checkpoint
+from dml_core.measures.results import read_scores
 from dml_core.training.checkpoint import load_checkpoint
 from dml_core.training.in_folder import train_in_folder
 from tasks.evaluate import best_winner, evaluate_study

@@ -6,7 +6,7 @@ import pytest
 from dml_core.analysis.observations import Observations, load_observations
 from dml_core.config import resolve_trial_config
 from dml_core.config.loading import to_flat_dict
-from dml_core.measures.scores import StudyScores, write_scores
+from dml_core.measures.results import StudyScores, write_scores
 from tests.references.observed_studies import make_training, observe
 
 FIRST = {

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dml_core.analysis import summarize
 from dml_core.analysis.intervals import adjust_holm, estimate_mean
+from dml_core.analysis.summary import summarize
 
 
 def by_seed(*values):

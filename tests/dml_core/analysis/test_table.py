@@ -1,4 +1,4 @@
-from dml_core.analysis import render_markdown, summarize
+from dml_core.analysis.summary import render_markdown, summarize
 
 BASE = {0: 0.70, 1: 0.71, 2: 0.69}
 UP = {0: 0.75, 1: 0.765, 2: 0.742}

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dml_core.evaluation.binary import BinarySearch, pack_bits
-from dml_core.evaluation.neighbors import shuffled_order
+from dml_core.evaluation.neighbors import BinarySearch, pack_bits, shuffled_order
 from tests.references.retrieval import distances_to_gallery
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dml_core.evaluation.class_distances import smallest_class_distances
+from dml_core.evaluation.clustering import smallest_class_distances
 
 
 def slow_distances(embeddings, labels, *, max_classes, metric):

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from dml_core.config.trial import EvaluationConfig
-from dml_core.evaluation import synthetic
+from dml_core.evaluation import retrieval
 from dml_core.evaluation.evaluate import evaluate_embeddings
-from dml_core.evaluation.synthetic import score_synthetic
+from dml_core.evaluation.retrieval import score_synthetic
 from tests.references.expansion import pair_up, points_between
 from tests.references.retrieval import DISTANCES
 
@@ -49,14 +49,14 @@ def test_blocks_change_no_number(block_size):
 
 def test_no_more_points_than_a_block_holds_are_ever_made(monkeypatch):
     lengths = []
-    make = synthetic._make_points
+    make = retrieval._make_points
 
     def watch(*arguments, **knobs):
         made = make(*arguments, **knobs)
         lengths.append(len(made))
         return made
 
-    monkeypatch.setattr(synthetic, "_make_points", watch)
+    monkeypatch.setattr(retrieval, "_make_points", watch)
     labels = np.repeat(np.arange(4), 10)
     embeddings = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
     score_synthetic(embeddings, labels, points=8, metric="cosine", recall_at=(1,), block_size=16)

@@ -4,8 +4,8 @@ import torch
 from dml_core.data.prepared import open_development
 from dml_core.measures import gradients
 from dml_core.measures.gradients import gradient_curves, measure_gradients
-from dml_core.measures.measured import list_winners
-from dml_core.measures.of_checkpoint import load_trained_model
+from dml_core.measures.model_scores import load_trained_model
+from dml_core.measures.results import list_winners
 
 
 def curves_of(winners, arm):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dml_core.measures.measured import average_by_bin
+from dml_core.measures.gradients import average_by_bin
 
 
 def test_means_of_the_bins_with_enough_pairs_stand_at_their_middles():

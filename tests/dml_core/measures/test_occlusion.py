@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from dml_core.measures.of_checkpoint import occlude
+from dml_core.measures.model_scores import occlude
 
 
 def covered_map(height, width, **knobs):

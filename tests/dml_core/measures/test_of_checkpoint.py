@@ -4,11 +4,12 @@ import torch
 
 from dml_core.config.trial import EvaluationConfig
 from dml_core.data.prepared import open_development, open_test
-from dml_core.evaluation.embed import measure_spread
-from dml_core.measures.baselines import evaluate_raw_pixels, evaluate_untrained_features
-from dml_core.measures.of_checkpoint import (
+from dml_core.evaluation.evaluate import measure_spread
+from dml_core.measures.model_scores import (
     embed_with_checkpoint,
     evaluate_checkpoint,
+    evaluate_raw_pixels,
+    evaluate_untrained_features,
     load_trained_model,
 )
 from dml_core.models.embedding_model import EmbeddingModel

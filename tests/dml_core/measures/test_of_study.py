@@ -2,8 +2,8 @@ import json
 from typing import get_args
 
 from dml_core.measures import of_study
-from dml_core.measures.measured import Measured, list_winners
 from dml_core.measures.of_study import MEASURES, measure_study
+from dml_core.measures.results import Measured, list_winners
 from dml_core.studies.definition import Measure
 
 

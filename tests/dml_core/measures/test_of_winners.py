@@ -6,7 +6,7 @@ import signal
 import psutil
 
 from dml_core.data.prepared import open_development
-from dml_core.measures.of_checkpoint import evaluate_winners
+from dml_core.measures.model_scores import evaluate_winners
 from dml_core.studies.metrics import list_metrics
 from dml_core.training.checkpoint import save_checkpoint
 from dml_core.training.trial import run_trial

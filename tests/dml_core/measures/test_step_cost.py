@@ -1,7 +1,7 @@
 import pytest
 
 from dml_core.measures import step_cost
-from dml_core.measures.measured import list_winners
+from dml_core.measures.results import list_winners
 from dml_core.measures.step_cost import StepBudget, measure_configs, measure_step_cost
 
 

@@ -1,7 +1,7 @@
 import pytest
 
-from dml_core.studies.arms import expand_arms, name_grid_point
 from dml_core.studies.definition import Study
+from dml_core.studies.resolved import expand_arms, name_grid_point
 
 
 def names(**fields):

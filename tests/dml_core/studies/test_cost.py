@@ -3,8 +3,7 @@ import pytest
 
 from dml_core.config import resolve_trial_config
 from dml_core.samplers.dense import DenseSampler
-from dml_core.studies import estimate_cost
-from dml_core.studies.cost import count_images_per_epoch
+from dml_core.studies.cost import count_images_per_epoch, estimate_cost
 from tests.references.written_studies import LEARNING_RATE, TWO_ARMS, read_study
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from dml_core.config.loading import load_project_config
-from dml_core.studies import load_study
+from dml_core.studies.loading import load_study
 from tests.references.written_studies import problems_of, read_study
 
 ROOT = Path(__file__).parents[3]

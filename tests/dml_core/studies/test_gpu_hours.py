@@ -1,7 +1,7 @@
 import pytest
 
 from dml_core.config import ConfigError
-from dml_core.studies.gpu_hours import estimate_gpu_hours
+from dml_core.studies.cost import estimate_gpu_hours
 from tests.references.written_studies import read_study
 
 CARS = """

@@ -4,8 +4,8 @@ import pytest
 
 from dml_core.config import ConfigError
 from dml_core.config.loading import load_project_config
-from dml_core.studies import check_batches, list_studies, load_study
 from dml_core.studies.arm_checks import TrainingSize
+from dml_core.studies.loading import check_batches, list_studies, load_study
 from tests.references.written_studies import TWO_ARMS, make_project, problems_of, read_study
 
 ROOT = Path(__file__).parents[3]

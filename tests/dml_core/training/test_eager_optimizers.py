@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dml_core.training.sampled_rows import EagerAdamW, EagerSgd
+from dml_core.training.optimizers import EagerAdamW, EagerSgd
 from tests.references.tiny_trials import tiny_config
 
 ROOT = Path(__file__).parents[3]

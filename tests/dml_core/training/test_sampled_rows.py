@@ -7,8 +7,13 @@ from dml_core.config.training import AdamWConfig, OptimizerConfig, SgdConfig
 from dml_core.data.prepared import open_development
 from dml_core.measures.step_cost import measure_peak_bytes
 from dml_core.training.checkpoint import load_checkpoint
-from dml_core.training.optimizers import build_optimizer, set_learning_rates
-from dml_core.training.sampled_rows import EagerAdamW, SampledRowsOptimizer, stand_in_for
+from dml_core.training.optimizers import (
+    EagerAdamW,
+    SampledRowsOptimizer,
+    build_optimizer,
+    set_learning_rates,
+    stand_in_for,
+)
 from dml_core.training.state import build_state
 from tests.dml_core.training.test_trial import assert_same_checkpoints, train
 from tests.references.tiny_trials import tiny_config

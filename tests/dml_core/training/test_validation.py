@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from dml_core.data.prepared import open_development
-from dml_core.evaluation.class_distances import smallest_class_distances
-from dml_core.measures.of_checkpoint import embed_with_checkpoint
+from dml_core.evaluation.clustering import smallest_class_distances
+from dml_core.measures.model_scores import embed_with_checkpoint
 from dml_core.training.checkpoint import load_newest_checkpoint
 from dml_core.training.in_folder import train_in_folder
 from dml_core.trials.journal import read_epochs

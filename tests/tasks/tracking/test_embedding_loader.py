@@ -13,9 +13,8 @@ from dml_core.config import resolve_trial_config
 from dml_core.data.prepare import prepare_dataset
 from dml_core.data.prepared import open_development, open_test
 from dml_core.data.sources.registry import list_images
-from dml_core.evaluation.embed import measure_spread
-from dml_core.evaluation.evaluate import evaluate_embeddings
-from dml_core.measures.of_checkpoint import embed_with_checkpoint, evaluate_checkpoint
+from dml_core.evaluation.evaluate import evaluate_embeddings, measure_spread
+from dml_core.measures.model_scores import embed_with_checkpoint, evaluate_checkpoint
 from dml_core.models.building import build_model
 from dml_core.training.checkpoint import Checkpoint, load_checkpoint
 from dml_core.training.determinism import seeded_torch

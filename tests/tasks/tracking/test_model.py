@@ -21,8 +21,8 @@ from dml_core.config import resolve_trial_config
 from dml_core.config.loading import to_flat_dict
 from dml_core.data.image_decoding import pack_pixels
 from dml_core.data.prepared import open_development
-from dml_core.evaluation.embed import measure_spread
-from dml_core.measures.of_checkpoint import embed_with_checkpoint
+from dml_core.evaluation.evaluate import measure_spread
+from dml_core.measures.model_scores import embed_with_checkpoint
 from dml_core.models.building import build_model
 from dml_core.training.checkpoint import load_checkpoint, save_checkpoint
 from dml_core.training.determinism import seeded_torch

@@ -10,7 +10,7 @@ import pytest
 
 from dml_core.config.loading import load_params, unflatten
 from dml_core.data.prepared import open_development
-from dml_core.measures.scores import read_scores
+from dml_core.measures.results import read_scores
 from dml_core.training.checkpoint import DamagedCheckpoint, load_checkpoint
 from dml_core.training.in_folder import train_in_folder
 from dml_core.trials.journal import make_record

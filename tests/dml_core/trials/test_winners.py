@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from dml_core.studies import choose_winners
+from dml_core.trials.winners import choose_winners
 from tests.references.written_studies import TWO_ARMS, make_record, read_study
 
 

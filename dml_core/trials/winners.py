@@ -1,49 +1,78 @@
-"""Chooses each arm's nuisance values by validation, and counts what that took."""
+"""Chooses each arm's nuisance values by validation score, and counts the trials of its search."""
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal, Protocol
 
-from dml_core.studies.dimensions import Bound
-from dml_core.studies.resolved import ResolvedStudy
 from dml_core.trials.spec import TrialRecord
+
+Bound = Literal["low", "high"]
+"""An end of a range."""
+
+
+class SearchDimension(Protocol):
+    """The range or choice of one nuisance value."""
+
+    def find_bound(self, value: Any) -> Bound | None:
+        """Returns the end of the range at which a value lies, if any."""
+
+
+class SearchedArm(Protocol):
+    """An arm with its search space."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def space(self) -> Mapping[str, SearchDimension]: ...  # noqa: D102
+
+
+class SearchedStudy(Protocol):
+    """The part of a `ResolvedStudy` that decides its winners."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def arms(self) -> Sequence[SearchedArm]: ...  # noqa: D102
+    @property
+    def folds(self) -> int: ...  # noqa: D102
+    def get_arm(self, name: str, /) -> SearchedArm: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
 class Winner:
-    """The best try of an arm, and how all of its tries ended."""
+    """The best trial of an arm's search, and the counts of all of them by outcome."""
 
     arm: str
     values: dict[str, Any] | None
-    """The nuisance values, empty where nothing is tuned; None where no try finished."""
+    """The nuisance values; empty if nothing is tuned, None if no trial finished."""
     score: float | None
-    """Its validation score, the mean over the folds; None without a search."""
+    """Mean validation score over the folds; None without a search."""
     number: int | None
-    """Which try it was; None without a search."""
+    """Its number in the search; None without a search."""
     reason: str = ""
-    """Why there are no values; empty where there are."""
+    """Why there are no values; empty if there are."""
     spent: int = 0
-    """Trials of the search, each fold counted."""
+    """Trials of the search, counted once per fold."""
     finished: int = 0
     pruned: int = 0
     diverged: int = 0
     collapsed: int = 0
     failed: int = 0
     at_bound: Mapping[str, Bound] = field(default_factory=dict)
-    """Keys whose value lies at an end of its range (`low` or `high`): the best may lie beyond."""
+    """Keys whose value lies at an end of its range; the optimum may lie beyond."""
 
 
-def choose_winners(study: ResolvedStudy, records: Sequence[TrialRecord]) -> dict[str, Winner]:
+def choose_winners(study: SearchedStudy, records: Sequence[TrialRecord]) -> dict[str, Winner]:
     """Returns the winner of each arm by the mean validation score over the folds.
 
-    A try counts when it finished in every fold; of equal scores the lower number wins. Records
-    of repeats are passed over.
+    Only values that finished in every fold are candidates; the lower number wins a tie. Records
+    of the repeat phase are ignored.
 
     Raises:
-        ValueError: for two records of one trial, or one of an arm that the study does not have.
+        ValueError: for two records of one trial, or a record of an unknown arm.
     """
     searched = [record for record in records if record.spec.phase == "search"]
     _check_records(study, searched)
@@ -53,7 +82,7 @@ def choose_winners(study: ResolvedStudy, records: Sequence[TrialRecord]) -> dict
     return {arm.name: _choose(study, arm.name, by_arm[arm.name]) for arm in study.arms}
 
 
-def _check_records(study: ResolvedStudy, records: Sequence[TrialRecord]) -> None:
+def _check_records(study: SearchedStudy, records: Sequence[TrialRecord]) -> None:
     counts = Counter(record.spec.trial_id for record in records)
     twice = [trial_id for trial_id, count in counts.items() if count > 1]
     if twice:
@@ -62,7 +91,7 @@ def _check_records(study: ResolvedStudy, records: Sequence[TrialRecord]) -> None
         study.get_arm(record.spec.arm)
 
 
-def _choose(study: ResolvedStudy, arm_name: str, records: list[TrialRecord]) -> Winner:
+def _choose(study: SearchedStudy, arm_name: str, records: list[TrialRecord]) -> Winner:
     space = study.get_arm(arm_name).space
     if not space:
         return Winner(arm_name, values={}, score=None, number=None)
@@ -83,8 +112,8 @@ def _choose(study: ResolvedStudy, arm_name: str, records: list[TrialRecord]) -> 
     return Winner(arm_name, dict(values), scores[best], best, at_bound=at_bound, **tallies)
 
 
-def _score_tries(study: ResolvedStudy, records: list[TrialRecord]) -> dict[int, float]:
-    """Mean score by number, of the tries that finished in every fold."""
+def _score_tries(study: SearchedStudy, records: list[TrialRecord]) -> dict[int, float]:
+    """Returns the mean score by number for values that finished in every fold."""
     by_number: dict[int, list[float]] = defaultdict(list)
     for record in records:
         score = record.score
@@ -95,7 +124,7 @@ def _score_tries(study: ResolvedStudy, records: list[TrialRecord]) -> dict[int, 
     }
 
 
-def _say_why_none(study: ResolvedStudy, records: list[TrialRecord], counts: Counter[Any]) -> str:
+def _say_why_none(study: SearchedStudy, records: list[TrialRecord], counts: Counter[Any]) -> str:
     if not records:
         return "no trial ran"
     listed = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))

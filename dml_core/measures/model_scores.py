@@ -1,4 +1,4 @@
-"""Evaluates trained models on a set of images, and the winners of a sweep on the test classes."""
+"""Scores models on a set of images: trained models, winners of a sweep, untrained baselines."""
 
 # B = batch, C = channels, H = height, W = width
 
@@ -14,18 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dml_core.config import TrialConfig
 from dml_core.config.trial import EvaluationConfig
 from dml_core.data.inputs import ImageInputs, Inputs
 from dml_core.data.parallel import WorkerDied, map_in_order
 from dml_core.data.prepared import ImageSet, open_test
-from dml_core.evaluation.embed import embed
-from dml_core.evaluation.evaluate import evaluate_embeddings
+from dml_core.evaluation.evaluate import embed, evaluate_embeddings
 from dml_core.models.building import build_model
 from dml_core.models.embedding_model import EmbeddingModel, place_model
 from dml_core.process_memory import prepare_memory
 from dml_core.training.activations import WantedActivations, is_cached
 from dml_core.training.checkpoint import Checkpoint, load_checkpoint, weights_must_fit
-from dml_core.training.determinism import choose_device, limited_threads
+from dml_core.training.determinism import choose_device, limited_threads, seeded_torch
 
 Place = Literal["center", "boundary"]
 
@@ -238,3 +238,62 @@ def _evaluate_one(folder: Path) -> WinnerScores:
         content_hash=info.content_hash,
     )
     return WinnerScores(arm, int(seed), scores, info.content_hash, info.split_hash)
+
+
+def evaluate_raw_pixels(images: ImageSet, config: TrialConfig) -> dict[str, float]:
+    """Returns every configured metric of the evaluation inputs' pixels, compared by cosine.
+
+    Each image's mean is taken away first, so that brightness does not count.
+    """
+
+    def center(batch: Tensor) -> Tensor:
+        pixels = batch.flatten(1).float()
+        return pixels - pixels.mean(dim=1, keepdim=True)
+
+    return _evaluate(center, images, config, device=torch.device("cpu"))
+
+
+def evaluate_untrained_features(images: ImageSet, config: TrialConfig) -> dict[str, float]:
+    """Returns every configured metric of the network's pooled features before any training.
+
+    With pretrained weights this is what they know by themselves; the projection, which starts
+    at random, is left out.
+    """
+    device = choose_device(config.training.device)
+    with seeded_torch(config.seed, "model"):
+        model = build_model(config, in_channels=images.channels)
+    place_model(model, device=device, channels_last=config.training.channels_last)
+    model.set_training(False, freeze_batch_norm=True)
+
+    def features(batch: Tensor) -> Tensor:
+        pooled: Tensor = model.head.pool(model.trunk(model.frozen_activations(batch)))
+        return pooled
+
+    return _evaluate(features, images, config, device=device)
+
+
+def _evaluate(
+    network: Callable[[Tensor], Tensor],
+    images: ImageSet,
+    config: TrialConfig,
+    *,
+    device: torch.device,
+) -> dict[str, float]:
+    inputs = ImageInputs(images, size_px=config.input_size_px, config=config.augmentation)
+    embeddings = embed(
+        network,
+        inputs,
+        batch_size=config.evaluation.batch_size,
+        device=device,
+        workers=config.training.loader_workers,
+    )
+    has_labels = images.continuous.shape[1] > 0
+    return evaluate_embeddings(
+        embeddings.astype(np.float32),
+        images.labels,
+        config=config.evaluation,
+        metric="cosine",
+        roles=images.roles,
+        continuous=images.continuous if has_labels else None,
+        seed=config.seed,
+    )
