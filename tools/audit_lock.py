@@ -1,10 +1,10 @@
-"""Tells which locked packages have known vulnerabilities, by the OSV database.
+"""Lists the locked packages with known vulnerabilities, by the OSV database.
 
-    python -m tools.audit_lock                      # asks api.osv.dev
-    python -m tools.audit_lock --database all.zip   # OSV's file of all records of PyPI, no network
+    python -m tools.audit_lock                      # queries api.osv.dev
+    python -m tools.audit_lock --database all.zip   # OSV's dump of all PyPI records, no network
 
-Ends with 0 where nothing is known, with 1 where something is, and with 2 where the question could
-not be asked: silence would look like good news.
+Ends with 0 if none is known, with 1 if one is, and with 2 if the query failed: a failed query must
+not look like a clean result.
 """
 
 import argparse
@@ -24,18 +24,18 @@ SERVICE = "https://api.osv.dev"
 DUMP = "https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip"
 TIMEOUT_SECONDS = 60
 BATCH = 500
-"""Questions in one request; OSV takes up to a thousand."""
+"""Queries in one request; OSV accepts up to 1000."""
 
 Findings = dict[str, list[str]]
 """Identifiers of known vulnerabilities by `name==version`."""
 
 
 class AuditError(ValueError):
-    """The question could not be asked or answered; the message says why and what to do."""
+    """The query failed; the message says why and what to do."""
 
 
 def read_lock(path: Path) -> dict[str, str]:
-    """Returns the version of each locked package, by its name."""
+    """Returns the version of each locked package, by name."""
     lines = [line.partition("#")[0].strip() for line in path.read_text("utf-8").splitlines()]
     pairs = [line.partition("==") for line in lines if line]
     wrong = [name for name, equals, version in pairs if not equals or not version]
@@ -44,8 +44,8 @@ def read_lock(path: Path) -> dict[str, str]:
     return {canonicalize_name(name): version.split(";")[0].strip() for name, _, version in pairs}
 
 
-def ask_service(locked: dict[str, str], *, service: str) -> Findings:
-    """Returns what a server with OSV's interface knows of the packages."""
+def query_service(locked: dict[str, str], *, service: str) -> Findings:
+    """Returns the vulnerabilities that a server with OSV's API knows."""
     names = list(locked)
     found: Findings = {}
     for start in range(0, len(names), BATCH):
@@ -56,7 +56,7 @@ def ask_service(locked: dict[str, str], *, service: str) -> Findings:
         ]
         answers = _post(f"{service}/v1/querybatch", {"queries": queries}).get("results", [])
         if len(answers) != len(part):
-            raise AuditError(f"{service} answered {len(answers)} of {len(part)} questions.")
+            raise AuditError(f"{service} answered {len(answers)} of {len(part)} queries.")
         for name, answer in zip(part, answers, strict=True):
             if ids := sorted(each["id"] for each in answer.get("vulns", [])):
                 found[f"{name}=={locked[name]}"] = ids
@@ -64,7 +64,7 @@ def ask_service(locked: dict[str, str], *, service: str) -> Findings:
 
 
 def search_database(locked: dict[str, str], *, database: Path) -> Findings:
-    """Returns what OSV's file of all records knows of the packages, without any network."""
+    """Returns the vulnerabilities in OSV's dump of all records; uses no network."""
     found: Findings = {}
     try:
         with zipfile.ZipFile(database) as archive:
@@ -73,7 +73,7 @@ def search_database(locked: dict[str, str], *, database: Path) -> Findings:
                 for package in _affected(record, locked):
                     found.setdefault(f"{package}=={locked[package]}", []).append(record["id"])
     except (OSError, zipfile.BadZipFile, ValueError, KeyError) as error:
-        raise AuditError(f"{database} cannot be read as OSV's file: {error}. Get {DUMP}") from error
+        raise AuditError(f"{database} cannot be read as OSV's dump: {error}. Get {DUMP}") from error
     return {package: sorted(ids) for package, ids in sorted(found.items())}
 
 
@@ -99,7 +99,7 @@ def _has(affected: dict[str, Any], version: str) -> bool:
 
 
 def _is_within(events: list[dict[str, str]], version: Version) -> bool:
-    """Whether the last event at or before a version leaves it affected."""
+    """Returns whether the last event at or before a version leaves it affected."""
     is_within = False
     for event in events:
         start, fixed, last = (event.get(k) for k in ("introduced", "fixed", "last_affected"))
@@ -111,7 +111,7 @@ def _is_within(events: list[dict[str, str]], version: Version) -> bool:
 
 
 def _post(url: str, content: dict[str, Any]) -> dict[str, Any]:
-    request = urllib.request.Request(  # noqa: S310 - an address of a developer's own choice
+    request = urllib.request.Request(  # noqa: S310 - the developer chooses the address
         url, data=json.dumps(content).encode(), headers={"Content-Type": "application/json"}
     )
     try:
@@ -119,25 +119,25 @@ def _post(url: str, content: dict[str, Any]) -> dict[str, Any]:
             return dict(json.load(answer))
     except (OSError, ValueError) as error:
         raise AuditError(
-            f"the lock was not audited, since {url} does not answer ({error}). Try again with a "
-            f"network that reaches it, or without one: get {DUMP} elsewhere and run "
+            f"the lock was not audited: {url} does not answer ({error}). Try again with a "
+            f"network that reaches it, or download {DUMP} elsewhere and run "
             "make audit DATABASE=all.zip"
         ) from error
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints what is known, and returns the exit code."""
+    """Prints the known vulnerabilities, and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--lock", type=Path, default=Path("requirements.lock"))
-    parser.add_argument("--service", default=SERVICE, help="address of OSV's interface")
-    parser.add_argument("--database", type=Path, help="OSV's file of all PyPI records")
+    parser.add_argument("--service", default=SERVICE, help="address of an OSV API")
+    parser.add_argument("--database", type=Path, help="OSV's dump of all PyPI records")
     chosen = parser.parse_args(arguments)
     try:
         locked = read_lock(chosen.lock)
         if chosen.database:
             found = search_database(locked, database=chosen.database)
         else:
-            found = ask_service(locked, service=chosen.service)
+            found = query_service(locked, service=chosen.service)
     except (AuditError, OSError) as error:
         print(f"audit: {error}", file=sys.stderr)
         return 2

@@ -1,7 +1,7 @@
-"""A host within this machine: namespaces of its own for network, processes, files and name.
+"""A host within this machine: its own namespaces for network, processes, files and host name.
 
-All that runs on a host ends with the one process that holds its namespaces, and with them go its
-addresses and mounts. So nothing is left behind, whichever way the program that made it ends.
+One process holds the namespaces of a host. When it ends, the kernel ends every process of the host
+and removes its addresses and mounts, however the program that created the host ended.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-# The first process of a host inherits orphans; ignoring their end lets the kernel reap them.
+# The first process of a host inherits orphans; ignoring SIGCHLD lets the kernel reap them.
 _HOLD = """
 import signal
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -32,26 +32,26 @@ _SHARED_MEMORY = "/dev/shm"  # noqa: S108
 
 
 class NoNamespaces(OSError):
-    """This machine lets us make no namespaces; the message says what it needs."""
+    """This machine cannot create namespaces; the message says what is missing."""
 
 
 class ProgramEnded(RuntimeError):
-    """A program on a host ended too early or never came up; the message has the end of its log."""
+    """A program on a host ended early or did not start; the message has the end of its log."""
 
 
 class Host:
-    """A name, an address, and whatever of the files is its own."""
+    """A host name, an address, and its own files."""
 
     def __init__(
         self, name: str, address: str, *, folder: Path, environment: Mapping[str, str]
     ) -> None:
-        """Prepares a host; `start` makes it.
+        """Prepares a host; `start` creates it.
 
         Args:
-            name: what the host calls itself.
-            address: of its one network card.
-            folder: for files of its own.
-            environment: of all its processes.
+            name: host name.
+            address: IP address of its only network interface.
+            folder: folder of its own files.
+            environment: environment variables of all its processes.
         """
         self.name = name
         self.address = address
@@ -61,7 +61,7 @@ class Host:
         self._first = 0
 
     def start(self) -> "Host":
-        """Makes the namespaces, with loopback up and shared memory of the host's own."""
+        """Creates the namespaces, with loopback up and its own shared memory."""
         unshare = ["unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc"]
         self._holder = subprocess.Popen(
             [*unshare, sys.executable, "-c", _HOLD],
@@ -78,27 +78,27 @@ class Host:
         self.run(["hostname", self.name])
         self.run(["mount", "-t", "tmpfs", "tmpfs", _SHARED_MEMORY])
         self.run(["ip", "link", "set", "lo", "up"])
-        self._know_names([self])
+        self._write_names([self])
         return self
 
     def connect(self, other: "Host") -> None:
-        """Lays a cable between this host and another."""
+        """Connects this host with another by a pair of virtual interfaces."""
         ends = ["eth0", "netns", str(self._first)], ["eth0", "netns", str(other._first)]
         _check(["ip", "link", "add", *ends[0], "type", "veth", "peer", "name", *ends[1]])
         for host in (self, other):
             host.run(["ip", "address", "add", f"{host.address}/24", "dev", "eth0"])
             host.run(["ip", "link", "set", "eth0", "up"])
-            # Programs ask for a route to the world to learn which address is theirs.
+            # Programs look up the default route to find their own address.
             host.run(["ip", "route", "add", "default", "dev", "eth0"])
-            host._know_names([self, other])
+            host._write_names([self, other])
 
     def cover(self, folder: Path, own: Path) -> None:
-        """Lets this host see a folder of its own in the place of one that all see."""
+        """Mounts the host's own folder over a shared one."""
         own.mkdir(parents=True, exist_ok=True)
         self.run(["mount", "--bind", str(own), str(folder)])
 
     def run(self, command: Sequence[str]) -> None:
-        """Runs a command on the host to its end, which has to be a good one."""
+        """Runs a command on the host, which must end with 0."""
         _check(self._enter(command))
 
     def popen(
@@ -113,11 +113,11 @@ class Host:
         """Starts a program on the host.
 
         Args:
-            command: the program.
-            log: gets what it prints.
-            folder: where it is started.
-            uncovered: folders that this program sees as they are elsewhere.
-            environment: added to the host's.
+            command: program and arguments.
+            log: file for its output.
+            folder: working folder.
+            uncovered: folders whose mounts by `cover` this program does not see.
+            environment: further environment variables.
         """
         steps = " && ".join([*(f'umount "{path}"' for path in uncovered), 'cd "$0"', 'exec "$@"'])
         inside = ["unshare", "--mount", "sh", "-c", steps, str(folder), *command]
@@ -131,7 +131,7 @@ class Host:
             )
 
     def stop(self) -> None:
-        """Ends every process on the host, and waits until the kernel has let go of it."""
+        """Kills every process on the host, and waits for the end of its first process."""
         if self._holder is None:
             return
         processes = [psutil.Process(self._first)] if psutil.pid_exists(self._first) else []
@@ -140,8 +140,8 @@ class Host:
         psutil.wait_procs(processes, timeout=30)
         self._holder = None
 
-    def _know_names(self, hosts: Sequence["Host"]) -> None:
-        """Tells the host the names of others; there is no other way to ask for any."""
+    def _write_names(self, hosts: Sequence["Host"]) -> None:
+        """Mounts an /etc/hosts with these hosts, and a resolver that answers nothing else."""
         self.folder.mkdir(parents=True, exist_ok=True)
         names = "".join(f"{host.address} {host.name}\n" for host in hosts)
         for path, text in (
@@ -157,7 +157,7 @@ class Host:
 
 
 def check_programs() -> None:
-    """Raises NoNamespaces where a program that is needed is not installed."""
+    """Raises NoNamespaces if a required program or root is missing."""
     missing = sorted({package for name, package in _PROGRAMS.items() if not shutil.which(name)})
     if missing:
         raise NoNamespaces(f"missing programs. Run: apt-get install {' '.join(missing)}")
@@ -166,12 +166,12 @@ def check_programs() -> None:
 
 
 def wait_for_text(process: subprocess.Popen[bytes], log: Path, text: str, seconds: float) -> None:
-    """Waits until a program has printed something; ProgramEnded with its log if it does not."""
+    """Waits until a program has printed a text; raises ProgramEnded with its log otherwise."""
     deadline = time.monotonic() + seconds
     while text not in (said := log.read_text(errors="replace")):
         if process.poll() is not None or time.monotonic() > deadline:
             raise ProgramEnded(
-                f"{log.name} of {log.parent.name} never said {text!r}:\n{said[-3000:]}"
+                f"{log.name} of {log.parent.name} never printed {text!r}:\n{said[-3000:]}"
             )
         time.sleep(0.1)
 
@@ -184,12 +184,12 @@ def _check(command: Sequence[str]) -> None:
 
 def _explain(reason: str) -> str:
     return (
-        f"no hosts can be made of namespaces here: {reason.strip()}. Run it as root on a Linux "
+        f"namespaces cannot be created here: {reason.strip()}. Run it as root on a Linux "
         "machine, or in a container with --privileged."
     )
 
 
 def _die_with_parent() -> None:
-    """Lets the kernel end the holder when this program is killed, since it could not do so then."""
+    """Makes the kernel kill the holder when this program dies, even by SIGKILL."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

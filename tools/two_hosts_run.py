@@ -1,5 +1,6 @@
-"""Makes two hosts, starts what runs on them, and runs the study."""
+"""Creates two hosts and a tiny project, starts the servers, and runs the study."""
 
+import json
 import os
 import re
 import secrets
@@ -13,8 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from dvc.repo import Repo
+
+from dml_core.config.loading import load_params, load_trial_config, unflatten
+from dml_core.data.prepare import prepare_dataset
+from dml_core.data.sources.registry import list_images
+from tasks.versioning.remote import push_data
+from tasks.versioning.session import quiet, track
 from tools.hosts import Host, ProgramEnded, wait_for_text
-from tools.two_hosts_project import make_project
 
 PROGRAMS = Path(sys.executable).parent
 PATIENCE_SECONDS = 600.0
@@ -28,29 +35,55 @@ ON_BOTH = {
 }
 ALONE = {"ray.address": "local"}
 ATTEMPTS = 4
-"""How often the hosts are made: a Ray node that takes 15 s for a part of its start ends itself."""
+"""Attempts to start the hosts: a Ray node gives up if a part of its start takes 15 s."""
 SLOW_START = "node timed out during startup"
-"""What Ray says then."""
+"""Ray prints this when it gives up."""
 _STOPS = (signal.SIGINT, signal.SIGTERM)
-_UNWANTED = ("RAY_", "MLFLOW_", "PREFECT_", "DML_", "DVC_", "AWS_")
+_REMOVED_VARIABLES = ("RAY_", "MLFLOW_", "PREFECT_", "DML_", "DVC_", "AWS_")
 
 Say = Callable[[str], None]
+PARAMS = Path(__file__).parents[1] / "params.yaml"
+TINY = {
+    "data.max_classes": 16,
+    "data.images_per_class": 8,
+    "sampler.batch_size": 16,
+    "sampler.class_ratio": None,
+    "sampler.samples_per_class": 4,
+    "model.width": 4,
+    "model.embedding_dim": 8,
+    # Long enough that both nodes train at the same time.
+    "training.epochs": 40,
+    "evaluation.clustering": False,
+    # Generous limits, for a busy machine.
+    "mlflow.timeout_seconds": 300,
+    "ray.connect_timeout_seconds": 300,
+}
+STUDY = """\
+question: Does a wider embedding help?
+arms:
+  small: {model.embedding_dim: 4}
+  large: {model.embedding_dim: 8}
+nuisance: {optimizer.learning_rate: {log_uniform: [0.001, 0.01]}}
+trials_per_arm: 2
+seeds: [0, 1]
+"""
+DATABASES = (Path(".dml") / "prefect" / "prefect.db", Path("mlflow.db"))
 
 
 class TwoHosts:
-    """Two hosts joined by a cable, and a third one without any, for comparison."""
+    """Two connected hosts, and a third one alone for comparison."""
 
     def __init__(self, say: Say, *, command: Sequence[str], databases: Path | None) -> None:
-        """Prepares the hosts; entering makes them.
+        """Prepares the hosts; entering the context creates them.
 
         Args:
-            say: gets each line of what happens.
-            command: the words after `dml` that run the study.
-            databases: holds empty databases of Prefect and MLflow; None lets them be made.
+            say: called with each line of the log.
+            command: arguments of `dml` that run the study.
+            databases: folder with empty databases of Prefect and MLflow; None creates them.
         """
         self.root = Path(tempfile.mkdtemp(prefix="2h-"))
         self.shared = self.root / "shared"
-        """What a shared disk would be: both hosts see it."""
+        """The shared disk: both hosts see it."""
         self.project = self.shared / "project"
         self.storage = self.root / "b" / "storage"
         self.say = say
@@ -74,15 +107,15 @@ class TwoHosts:
                     if not left:
                         raise
                     self._stop_hosts()
-                    self.say(f"once more, since {str(error).splitlines()[0]}")
+                    self.say(f"retry: {str(error).splitlines()[0]}")
         except BaseException:
             self.__exit__()
             raise
         raise AssertionError
 
     def __exit__(self, *_: object) -> None:
-        # A second Ctrl-C must not leave half of it.
-        with _deaf():
+        # A second Ctrl-C must not interrupt the removal.
+        with _signals_ignored():
             self._stop_hosts()
             shutil.rmtree(self.root, ignore_errors=True)
 
@@ -95,9 +128,8 @@ class TwoHosts:
         self._run(self.alone, self.root / "alone" / "project", ALONE)
 
     def shorten(self, line: str) -> str:
-        """Returns a line without paths of this machine and without colours."""
+        """Returns a line without paths of this machine, colours and rulers."""
         line = line.replace(str(self.root), "ROOT").replace(f"{PROGRAMS}/", "")
-        # Neither colours nor rulers across the terminal.
         return re.sub(r"\x1b\[[0-9;]*m|─{9,}", "", line).rstrip()
 
     def _stop_hosts(self) -> None:
@@ -169,7 +201,7 @@ class TwoHosts:
             process = host.popen(program, log=log, folder=folder, uncovered=uncovered)
             code = process.wait(timeout=PATIENCE_SECONDS)
             said = log.read_text(errors="replace")
-            # The same command goes on where it stopped.
+            # The same command resumes.
             if not code or not left or SLOW_START not in said:
                 break
         for line in said.splitlines():
@@ -187,14 +219,14 @@ class TwoHosts:
         kept = {
             key: value
             for key, value in os.environ.items()
-            if not key.startswith(_UNWANTED) and "proxy" not in key.lower()
+            if not key.startswith(_REMOVED_VARIABLES) and "proxy" not in key.lower()
         }
         return {
             **kept,
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_USAGE_STATS_ENABLED": "0",
-            # A busy machine takes its time.
+            # Generous limits, for a busy machine.
             "RAY_agent_register_timeout_ms": "180000",
             "RAY_worker_register_timeout_seconds": "180",
             "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
@@ -205,11 +237,48 @@ class TwoHosts:
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Ignores signals that ask to stop within the block."""
+def _signals_ignored() -> Iterator[None]:
+    """Ignores SIGINT and SIGTERM within the block."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in _STOPS}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def make_project(folder: Path, *, storage: Path, remote: str, databases: Path | None) -> None:
+    """Creates a DVC project with prepared data, and pushes the data to a storage.
+
+    Args:
+        folder: folder of the project.
+        storage: folder of the DVC remote.
+        remote: URL at which the hosts reach the storage.
+        databases: folder with empty databases of Prefect and MLflow; None creates them.
+    """
+    (folder / "studies").mkdir(parents=True)
+    (folder / "studies" / "tiny.yaml").write_text(STUDY, encoding="utf-8")
+    params = json.dumps(unflatten({**load_params(PARAMS), **TINY}), indent=1)
+    (folder / "params.yaml").write_text(params, encoding="utf-8")
+    prepared = _prepare(folder)
+    with quiet():
+        Repo.init(str(folder), no_scm=True).close()
+    (folder / ".dvc" / "config").write_text(
+        "[core]\n    no_scm = true\n    remote = storage\n"
+        f"['remote \"storage\"']\n    url = {remote}\n"
+        f"['remote \"filled\"']\n    url = {storage}\n",
+        encoding="utf-8",
+    )
+    track(folder, prepared)
+    push_data(folder, remote="filled")
+    if databases is not None:
+        for name in DATABASES:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(databases / name, folder / name)
+
+
+def _prepare(folder: Path) -> Path:
+    data = load_trial_config(folder / "params.yaml", []).data
+    there = data.model_copy(update={"prepared_root": str(folder / data.prepared_root)})
+    prepare_dataset(list_images(there), there, workers=1)
+    return there.prepared_path
