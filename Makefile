@@ -1,37 +1,42 @@
 # Everything starts from `make run` or `make test`; both set up what they need.
-# A second call skips what is done: the stamp files below remember it.
+# A second call skips finished steps: stamp files record them.
 
+# 3.11, 3.12 or 3.13. Each has its own lock and environment; those of 3.11 have no suffix.
+# Not ?=, since Docker's Python images set this variable to a full version.
 PYTHON_VERSION := 3.11
-VENV := .venv
+TORCH :=
+SUFFIX := $(if $(filter-out 3.11,$(PYTHON_VERSION)),-$(PYTHON_VERSION))
+VENV := .venv$(SUFFIX)
+LOCK := requirements$(SUFFIX).lock
 BIN := $(VENV)/bin
-# A uv of the machine is used if there is one; otherwise pip puts one into .uv.
+# Uses the machine's uv if there is one; otherwise pip installs one into .uv.
 UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
-# Many tests wait for servers half of the time, so that three keep two cores busy.
+# Many tests wait for servers half of the time: three workers keep two cores busy.
 PYTEST_WORKERS ?= 3
 
 .PHONY: run setup browser test test-fast drill fuzz audit lint format bench lock clean help
 
-run: setup ## answer the default study on the embedded data, and say where to look
+run: setup ## answer the default study on the embedded data, and print where to look
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dml run main
 
 test: setup browser ## all tests, also the slow ones
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile
 
-test-fast: setup ## tests that need no servers and train nothing for long
+test-fast: setup ## tests without servers and long training
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile -m "not slow and not integration"
 
-COUNT ?= 10
-SEED ?= 0
-PARALLEL ?= 1
+COUNT := 10
+SEED := 0
+PARALLEL := 1
 drill: setup ## break COUNT=10 real sweeps; SEED=0 PARALLEL=1 ONLY="17 18" FAULT=disk-full OUTPUT=drills.jsonl
 	$(BIN)/python -m tests.drills --count $(COUNT) --seed $(SEED) --parallel $(PARALLEL) \
 	  $(if $(FAULT),--fault $(FAULT)) $(if $(ONLY),--only $(ONLY)) $(if $(OUTPUT),--output $(OUTPUT))
 
 CASES ?= 2000
-fuzz: setup ## CASES=2000 random cases of each test in tests/fuzz, other ones at every call
+fuzz: setup ## CASES=2000 random cases of each test in tests/fuzz, new ones at every call
 	DML_FUZZ_EXAMPLES=$(CASES) $(BIN)/python -m pytest tests/fuzz --hypothesis-show-statistics
 
-audit: setup ## locked packages with known vulnerabilities; DATABASE=all.zip asks no server
+audit: setup ## locked packages with known vulnerabilities; DATABASE=all.zip uses no network
 	@$(BIN)/python -m tools.audit_lock $(if $(DATABASE),--database $(DATABASE))
 
 lint: setup ## ruff and mypy
@@ -39,12 +44,12 @@ lint: setup ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: setup ## let ruff rewrite what it can
+format: setup ## rewrite the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The tests of the pages need a browser, and Playwright's own cannot be fetched everywhere.
-browser: ## Debian's Chromium, where there is none and it can be installed
+# The tests of the pages need a browser; Playwright's own cannot be downloaded everywhere.
+browser: ## install Debian's Chromium if there is none
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
 	  if command -v $$name >/dev/null; then exit 0; fi; \
 	done; \
@@ -54,7 +59,7 @@ browser: ## Debian's Chromium, where there is none and it can be installed
 	    --no-install-recommends chromium fonts-dejavu-core) >/dev/null 2>&1 \
 	  || echo "chromium could not be installed: the tests of the pages will fail"; \
 	else \
-	  echo "no chromium here, and only root may install it: apt-get install chromium"; \
+	  echo "no chromium found, and only root can install it: apt-get install chromium"; \
 	fi
 
 bench: setup ## speed and memory against peers, as ratios of one run
@@ -62,9 +67,22 @@ bench: setup ## speed and memory against peers, as ratios of one run
 
 setup: $(VENV)/.installed $(VENV)/.editable
 
-$(VENV)/.installed: requirements.lock | $(UV)
+# TORCH=cpu installs torch's CPU builds, without CUDA: uv knows the index of PyTorch, and
+# TORCH_INDEX=URL names another index that has them.
+ifeq ($(TORCH),cpu)
+TORCH_OPTIONS := $(if $(TORCH_INDEX),--index $(TORCH_INDEX),--torch-backend cpu)
+LEFT_OUT := ^(cuda-|nvidia-|triton)
+else ifneq ($(TORCH),)
+$(error TORCH must be cpu or unset. Got $(TORCH))
+else
+# Empty lines.
+LEFT_OUT := ^$$
+endif
+
+$(VENV)/.installed: $(LOCK) | $(UV)
 	$(UV) venv --quiet --allow-existing --python $(PYTHON_VERSION) $(VENV)
-	VIRTUAL_ENV=$(VENV) $(UV) pip install --compile-bytecode -r requirements.lock
+	grep -vE '$(LEFT_OUT)' $(LOCK) > $(VENV)/requirements.txt
+	VIRTUAL_ENV=$(VENV) $(UV) pip install --compile-bytecode $(TORCH_OPTIONS) -r $(VENV)/requirements.txt
 	@touch $@
 
 $(VENV)/.editable: pyproject.toml $(VENV)/.installed
@@ -75,11 +93,18 @@ $(VENV)/.editable: pyproject.toml $(VENV)/.installed
 	python3 -m venv .uv
 	.uv/bin/python -m pip install --quiet uv
 
-lock: | $(UV) ## resolve requirements.in anew
-	$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --no-header --no-annotate --no-emit-index-url requirements.in -o requirements.lock
+# The later versions take the versions of the first, so that requirements.lock, on which the stages
+# of dvc.yaml depend, changes with any of them.
+COMPILE = $(UV) pip compile --quiet --upgrade --no-header --no-annotate --no-emit-index-url requirements.in
+lock: | $(UV) ## resolve requirements.in again, for every version of Python
+	$(COMPILE) --python-version 3.11 --output-file requirements.lock
+	for version in 3.12 3.13; do \
+	  $(COMPILE) --python-version $$version --constraint requirements.lock \
+	    --output-file requirements-$$version.lock || exit 1; \
+	done
 
-clean: ## remove the environment and everything that can be made again
-	rm -rf $(VENV) .uv data/prepared results reports .pytest_cache .mypy_cache .ruff_cache
+clean: ## remove the environments and everything that can be created again
+	rm -rf .venv .venv-3.12 .venv-3.13 .uv data/prepared results reports .pytest_cache .mypy_cache .ruff_cache
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14

@@ -20,6 +20,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+LOCKS = "requirements*.lock"
 SERVICE = "https://api.osv.dev"
 DUMP = "https://osv-vulnerabilities.storage.googleapis.com/PyPI/all.zip"
 TIMEOUT_SECONDS = 60
@@ -128,12 +129,15 @@ def _post(url: str, content: dict[str, Any]) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> int:
     """Prints the known vulnerabilities, and returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--lock", type=Path, default=Path("requirements.lock"))
+    parser.add_argument("--lock", type=Path, nargs="+", default=sorted(Path().glob(LOCKS)))
     parser.add_argument("--service", default=SERVICE, help="address of an OSV API")
     parser.add_argument("--database", type=Path, help="OSV's dump of all PyPI records")
     chosen = parser.parse_args(arguments)
     try:
-        locked = read_lock(chosen.lock)
+        # A package that several locks have is in the same version in all of them.
+        locked = {
+            name: version for path in chosen.lock for name, version in read_lock(path).items()
+        }
         if chosen.database:
             found = search_database(locked, database=chosen.database)
         else:

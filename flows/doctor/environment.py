@@ -12,9 +12,15 @@ from flows.servers.network import BusyPortError, check_port_is_free, find_free_p
 from flows.servers.record import ServerRecord
 from tasks.sources import find_tree, imported_tree
 
-PYTHON = (3, 11)
-"""As requires-python in pyproject.toml; a test compares the two."""
-LOCK_FILE = "requirements.lock"
+PYTHONS = ((3, 11), (3, 12), (3, 13))
+"""Supported versions, as in requires-python of pyproject.toml."""
+_FIRST_PYTHON = sys.version_info[:2] == PYTHONS[0]
+LOCK_FILE = "requirements{}.lock".format(
+    "" if _FIRST_PYTHON else f"-{sys.version_info[0]}.{sys.version_info[1]}"
+)
+"""The lock of the running Python; requirements.lock is that of the first supported version."""
+CUDA_PACKAGES = ("cuda-", "nvidia-", "triton")
+"""Prefixes of the locked packages that a CPU build of torch does not need."""
 DEFAULT_PORTS = {"prefect": 4200, "mlflow": 5000}
 TITLES = {"prefect": "Prefect server", "mlflow": "MLflow server"}
 HOST = "127.0.0.1"
@@ -25,12 +31,12 @@ _PROJECT = Path(__file__).parents[2]
 def check_python(found: tuple[int, ...] = sys.version_info[:3]) -> Finding:
     """Checks that the project runs on this Python."""
     shown = ".".join(map(str, found))
-    if found[:2] != PYTHON:
-        wanted = ".".join(map(str, PYTHON))
+    if found[:2] not in PYTHONS:
+        first, last = (".".join(map(str, PYTHONS[place])) for place in (0, -1))
         return broken(
             "python",
-            f"Python {shown} runs this, and the project needs {wanted}",
-            "Make the environment anew: make clean setup",
+            f"Python must be {first} to {last}. Got {shown}.",
+            "Create the environment again: make clean setup",
         )
     return ok("python", f"Python {shown}")
 
@@ -79,7 +85,10 @@ def check_versions(folder: Path) -> Finding:
             "Run dml doctor in the project's folder",
         )
     locked = read_lock(path.read_text(encoding="utf-8"))
-    return judge_versions(locked, {name: find_version(name) for name in locked})
+    installed = {name: find_version(name) for name in locked}
+    if installed.get("torch", "").endswith("+cpu"):
+        locked = {n: v for n, v in locked.items() if not n.startswith(CUDA_PACKAGES)}
+    return judge_versions(locked, installed)
 
 
 def read_lock(text: str) -> dict[str, str]:
@@ -110,7 +119,7 @@ def judge_versions(locked: Mapping[str, str], installed: Mapping[str, str]) -> F
         "versions",
         f"{len(wrong)} of {len(locked)} packages are not as {LOCK_FILE} names them: "
         f"{', '.join(wrong[:_SHOWN])}{more}",
-        "Install what is locked: make setup (or uv pip install -r requirements.lock)",
+        "Install what is locked: make setup",
     )
 
 

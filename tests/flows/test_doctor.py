@@ -13,6 +13,7 @@ import sys
 
 import pytest
 
+from flows.doctor.environment import LOCK_FILE
 from tasks.versioning.remote import push_data
 from tasks.versioning.repo import commit_stage
 from tests.references.dvc_projects import run_dvc
@@ -84,7 +85,7 @@ def test_a_healthy_project_has_nothing_broken_and_is_left_as_it_was(project, ser
     code, findings = doctor(project)
     assert [f for f in findings if f["state"] == "broken"] == []
     assert code == 0
-    assert "as requirements.lock names them" in messages(findings, "versions")
+    assert f"as {LOCK_FILE} names them" in messages(findings, "versions")
     assert f"import {project.resolve()}" in messages(findings, "sources")
     assert "no cluster to reach" in messages(findings, "ray")
     assert "have their hashes" in messages(findings, "data")
@@ -119,7 +120,7 @@ def test_the_lines_for_people_have_a_remedy_below_each_problem(project):
 
 
 def test_a_wrong_package_version(project):
-    lock = project / "requirements.lock"
+    lock = project / LOCK_FILE
     whole = lock.read_bytes()
     lock.write_text("psutil==0.0.1\n")
     try:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from flows.doctor import environment
 from flows.doctor.environment import (
     DEFAULT_PORTS,
-    PYTHON,
+    LOCK_FILE,
+    PYTHONS,
     check_ports,
     check_python,
     check_sources,
@@ -23,15 +25,15 @@ ROOT = Path(__file__).parents[3]
 
 def test_the_python_that_is_asked_for_is_that_of_pyproject():
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
-    major, minor = PYTHON
-    assert wanted == f">={major}.{minor},<{major}.{minor + 1}"
+    (_, first), (_, last) = PYTHONS[0], PYTHONS[-1]
+    assert wanted == f">=3.{first},<3.{last + 1}"
     assert check_python().state == "ok"
 
 
 def test_another_python_is_broken():
-    finding = check_python((3, 13, 1))
+    finding = check_python((3, 14, 1))
     assert finding.state == "broken"
-    assert finding.message == "Python 3.13.1 runs this, and the project needs 3.11"
+    assert finding.message == "Python must be 3.11 to 3.13. Got 3.14.1."
     assert "make clean setup" in finding.remedy
 
 
@@ -39,18 +41,26 @@ def test_the_installed_packages_are_those_of_the_lock(tmp_path):
     # In a folder without a lock the project's own is taken.
     finding = check_versions(tmp_path)
     assert finding.state == "ok", finding.message
-    locked = read_lock((ROOT / "requirements.lock").read_text())
-    assert finding.message.startswith(f"{len(locked)} packages are as requirements.lock")
+    locked = read_lock((ROOT / LOCK_FILE).read_text())
+    assert finding.message.startswith(f"{len(locked)} packages are as {LOCK_FILE}")
 
 
 def test_a_wrong_and_a_missing_package_are_named(tmp_path):
-    (tmp_path / "requirements.lock").write_text("psutil==0.0.1\nno-such-package==1.0\npytest==9\n")
+    (tmp_path / LOCK_FILE).write_text("psutil==0.0.1\nno-such-package==1.0\npytest==9\n")
     finding = check_versions(tmp_path)
     assert finding.state == "broken"
     assert finding.message.startswith("3 of 3 packages are not")
     assert "(locked: 0.0.1)" in finding.message
     assert "no-such-package is missing (locked: 1.0)" in finding.message
     assert "make setup" in finding.remedy
+
+
+def test_a_cpu_build_of_torch_needs_no_cuda_packages(tmp_path, monkeypatch):
+    (tmp_path / LOCK_FILE).write_text("torch==2.14.1\ncuda-none==1\nnvidia-none==1\ntriton==1\n")
+    monkeypatch.setattr(
+        environment, "find_version", lambda name: "2.14.1+cpu" if name == "torch" else ""
+    )
+    assert check_versions(tmp_path).message.startswith("1 packages are as")
 
 
 def test_a_lock_is_read_with_markers_and_comments():
