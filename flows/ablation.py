@@ -16,13 +16,11 @@ from flows.servers.connect import outlive_server
 from flows.servers.record import note_run
 from tasks.artifacts import show_answer, show_datasets, show_run, show_scores, show_sweep
 from tasks.evaluate import evaluate_study
-from tasks.notify import tell_failure
 from tasks.prepare import prepare_data
-from tasks.record import record_evaluation, record_report
-from tasks.redaction import redact_logs
 from tasks.report import Answer, read_answer, write_report
 from tasks.report_page.tables import describe_commit
 from tasks.run_log import RunLog, logged_run
+from tasks.secrets import redact_logs
 from tasks.sources import is_pinned, pin_sources
 from tasks.study import (
     STUDIES_FOLDER,
@@ -36,6 +34,7 @@ from tasks.study import (
 from tasks.sweep.cluster import kept_cluster
 from tasks.sweep.lock import check_is_free
 from tasks.sweep.task import sweep_study
+from tasks.tracking.evaluation import record_evaluation, record_report
 from tasks.versioning.stages import (
     PinnedRun,
     begin_stage,
@@ -46,7 +45,7 @@ from tasks.versioning.stages import (
     track_study,
 )
 from tasks.versioning.tasks import commit_stage, is_stale
-from tasks.watch import check_for_drops, watch_result
+from tasks.watch import check_for_drops, tell_failure, watch_result
 
 
 @flow(name="prepare")

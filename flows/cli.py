@@ -20,9 +20,8 @@ from flows.cli_servers import commands as server_commands
 from flows.cli_studies import commands as study_commands
 from flows.harmless_text import make_harmless
 from flows.interrupts import MISTAKES, stopped_by_signals
-from tasks.garbage import search_garbage_seldom
-from tasks.redaction import redact_logs
-from tasks.restarting import allow_restarts
+from tasks.process import allow_restarts, collect_garbage_rarely
+from tasks.secrets import redact_logs
 from tasks.sources import choose_tree, hold_sources, imported_tree, is_pinned, pin_sources, use_tree
 
 app = typer.Typer(
@@ -119,7 +118,7 @@ def main() -> None:
         return
     # Only now, so that a restarted command uses the sources of its first start.
     allow_restarts()
-    search_garbage_seldom()
+    collect_garbage_rarely()
     _keep_loopback_off_proxies()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("dml_core").setLevel(logging.INFO)

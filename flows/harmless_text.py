@@ -2,7 +2,7 @@
 
 import re
 
-from tasks.redaction import redact
+from tasks.secrets import redact
 
 # All that moves the cursor, clears the screen or turns the direction of writing; not the two that
 # make lines and columns.

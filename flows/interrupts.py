@@ -8,7 +8,7 @@ from types import FrameType
 
 import typer
 
-from tasks.restarting import note_stop
+from tasks.process import note_stop
 
 MISTAKES = (
     ValueError,

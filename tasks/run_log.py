@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dml_core.trials.spec import TrialRecord, TrialSpec
-from tasks.owner_only import make_owner_only_folder
-from tasks.redaction import redact
+from tasks.secrets import make_owner_only_folder, redact
 
 FOLDER_NAME = "logs"
 KEPT_RUNS = 50

@@ -1,8 +1,10 @@
-"""Compares a study's newest result with the accepted one, and keeps its history."""
+"""Compares a study's newest result with the accepted one, and reports failed scheduled runs."""
 
+import logging
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from prefect import task
 from pydantic import BaseModel, ConfigDict
@@ -18,6 +20,7 @@ from dml_core.analysis.history import (
 )
 from dml_core.analysis.observations import answer_metric, load_observations
 from dml_core.analysis.summary import Difference
+from dml_core.config.loading import load_project_config
 from dml_core.measures.results import read_scores
 from dml_core.studies.metrics import Unit, is_higher_better, unit_of
 from dml_core.trials.key import hash_training_code
@@ -25,7 +28,12 @@ from tasks.artifacts import publish, render_table
 from tasks.evaluate import best_winner
 from tasks.report_page.tables import describe_commit
 from tasks.retrying import is_momentary
+from tasks.secrets import redact
 from tasks.study import StudyContext, StudyRequest, load_context
+
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import FlowRun, State
+    from prefect.flows import Flow
 
 
 def describe_change(
@@ -222,3 +230,60 @@ def _promote(context: StudyContext, winner: Path) -> None:
         study=context.request.folder_name,
         checkpoint=winner / "checkpoint.pt",
     )
+
+
+_MOST_LETTERS = 2000
+
+
+def tell_failure(flow: "Flow[..., Any]", flow_run: "FlowRun", state: "State[Any]") -> None:
+    """Sends a message where a scheduled run failed or crashed, and notify.block names a block.
+
+    Prefect calls this when such a run ends. A message that cannot be sent is logged: the run has
+    failed already, and why it did must not be hidden by another error.
+    """
+    if flow_run.deployment_id is None:
+        return
+    parameters = flow_run.parameters
+    try:
+        params = Path(str(parameters.get("params", "params.yaml")))
+        block = load_project_config(params, parameters.get("overrides") or []).pipeline.notify.block
+        if block:
+            send(block, *make_message(parameters, flow_run.name, state))
+    except Exception as error:
+        logging.getLogger(__name__).warning("nobody was told of the failure: %s", error)
+
+
+def make_message(parameters: dict[str, Any], run_name: str, state: "State[Any]") -> tuple[str, str]:
+    """Returns the subject and the text of a message, without secrets."""
+    studies = ", ".join(map(str, parameters.get("studies", [])))
+    subject = f"dml: the scheduled run of {studies} {(state.name or 'failed').lower()}"
+    reason = redact(state.message or "no reason was given")[:_MOST_LETTERS]
+    return subject, f"{subject}\nrun: {run_name}\n{reason}"
+
+
+def send(name: str, subject: str, text: str) -> None:
+    """Sends a message by a saved block: one of Prefect's notification blocks, or a webhook.
+
+    Args:
+        name: type and name of the block, as webhook/team.
+        subject: for those that have one, such as e-mails.
+        text: the message.
+
+    Raises:
+        ValueError: where there is no such block, or it can send nothing.
+    """
+    from prefect.blocks.core import Block
+    from prefect.utilities.asyncutils import run_coro_as_sync
+
+    block: Any = Block.load(name)
+    if hasattr(block, "notify"):
+        block.notify(text, subject)
+    elif hasattr(block, "call"):
+        # A plain webhook posts what it is given; `text` is what chats show.
+        answer = run_coro_as_sync(block.call({"subject": subject, "text": text}))
+        answer.raise_for_status()
+    else:
+        raise ValueError(
+            f"notify.block={name} is a {type(block).__name__}, which sends nothing. Name a webhook "
+            "or one of Prefect's notification blocks."
+        )

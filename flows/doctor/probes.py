@@ -19,7 +19,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from tasks.redaction import HIDDEN, redact
+from tasks.secrets import HIDDEN, redact
 from tasks.study import StudyRequest
 
 _STARTING_SECONDS = 5.0

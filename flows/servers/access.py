@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from flows.servers.record import ServerRecord, make_state_folder, state_folder
-from tasks.owner_only import close_to_others, make_owner_only_file
+from tasks.secrets import close_to_others, make_owner_only_file
 
 USER = "dml"
 _PASSWORD_FILE = "password"  # noqa: S105

@@ -35,7 +35,7 @@ from flows.servers.record import (
     save_records,
     state_folder,
 )
-from tasks.owner_only import make_owner_only_file, make_owner_only_folder
+from tasks.secrets import make_owner_only_file, make_owner_only_folder
 from tasks.tracking.address import ARTIFACT_FOLDER, DATABASE_FILE
 
 Say = Callable[[str], None]

@@ -28,7 +28,7 @@ from flows.servers.record import (
     note_run,
     prefect_home,
 )
-from tasks.owner_only import make_owner_only_folder
+from tasks.secrets import make_owner_only_folder
 
 HERE = Path()
 TITLES = {"prefect": "Prefect server", "mlflow": "MLflow server", "worker": "worker"}

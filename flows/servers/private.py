@@ -14,7 +14,7 @@ from pathlib import Path
 from flows.servers.access import prefect_server_settings
 from flows.servers.network import fetch_status
 from tasks.guardian import guarded_folder
-from tasks.owner_only import make_owner_only_file, make_owner_only_folder
+from tasks.secrets import make_owner_only_file, make_owner_only_folder
 
 LOG_NAME = "private-server.log"
 _HOST = "127.0.0.1"

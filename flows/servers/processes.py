@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from tasks.owner_only import make_owner_only_file
+from tasks.secrets import make_owner_only_file
 
 # Start times shift when the machine's clock is set; a pid is reused much later than this.
 SAME_PROCESS_SECONDS = 2.0

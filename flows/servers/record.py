@@ -19,8 +19,7 @@ from pathlib import Path
 import psutil
 
 from flows.servers.processes import find_process
-from tasks.owner_only import make_owner_only_file, make_owner_only_folder
-from tasks.redaction import redact
+from tasks.secrets import make_owner_only_file, make_owner_only_folder, redact
 
 STATE_FOLDER = Path(".dml")
 VERSION = 1

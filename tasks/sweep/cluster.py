@@ -19,7 +19,7 @@ import psutil
 
 from dml_core.config.pipeline import RayConfig
 from tasks.guardian import guarded_folder, remember_processes
-from tasks.restarting import (
+from tasks.process import (
     MAX_RESTARTS,
     can_restart,
     count_restarts,

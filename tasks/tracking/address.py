@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from dml_core.config.pipeline import MlflowConfig
-from tasks.owner_only import make_owner_only_file, make_owner_only_folder
+from tasks.secrets import make_owner_only_file, make_owner_only_folder
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tasks import guardian_process
+from tasks import guardian
 
 ROOT = Path(__file__).parents[2]
 SLEEPER = "[sys.executable, '-c', 'import time; time.sleep(600)']"
@@ -78,12 +78,12 @@ def test_what_a_guarded_process_started_ends_with_it_and_its_folder_goes(way):
         psutil.Process(int(earlier)).kill()
 
 
-def test_a_process_that_ended_is_not_waited_for_although_nobody_asked_for_its_end():
+def test_a_process_that_ended_is_not_waited_for_although_its_parent_did_not_collect_it():
     ended = subprocess.Popen([sys.executable, "-c", ""])
     process = psutil.Process(ended.pid)
     wait_for(lambda: process.status() == psutil.STATUS_ZOMBIE)
     try:
-        assert guardian_process.wait_for([process]) == []
+        assert guardian.wait_for([process]) == []
     finally:
         ended.wait()
 
@@ -104,9 +104,9 @@ def test_an_ended_child_that_is_not_collected_does_not_hide_its_parent():
         wait_for(lambda: child.status() == psutil.STATUS_ZOMBIE)
         with pytest.raises(psutil.ZombieProcess):
             child.cmdline()
-        found = guardian_process.find_guarded("DML_TEST_MARK", "parent")
+        found = guardian.find_guarded("DML_TEST_MARK", "parent")
         assert parent.pid in found
-        assert guardian_process.find_left({}, "DML_TEST_MARK", "parent") == [found[parent.pid]]
+        assert guardian.find_left({}, "DML_TEST_MARK", "parent") == [found[parent.pid]]
     finally:
         parent.kill()
         parent.wait()
@@ -121,7 +121,7 @@ def test_pythons_own_guardian_is_left_to_end_by_itself():
     ]  # fmt: skip
     try:
         wait_for(lambda: psutil.Process(started[1].pid).cmdline()[:1] == [sys.executable])
-        found = guardian_process.find_guarded("DML_TEST_MARK", "here")
+        found = guardian.find_guarded("DML_TEST_MARK", "here")
         assert list(found) == [started[0].pid]
     finally:
         for process in started:

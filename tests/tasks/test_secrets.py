@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from tasks.redaction import redact, redact_logs
+from tasks.secrets import redact, redact_logs
 
 ENVIRONMENT = {
     "AWS_SECRET_ACCESS_KEY": "aws-hunter2",

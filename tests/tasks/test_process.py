@@ -1,4 +1,4 @@
-"""Commands that start themselves anew: real processes, since they are replaced."""
+"""Commands that restart themselves, and collect garbage rarely; in real processes."""
 
 import json
 import os
@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tasks.restarting import MAX_RESTARTS
+from tasks.process import MAX_RESTARTS
 
 ROOT = Path(__file__).parents[2]
 
 COMMAND = """
 import json, os, sys, threading
-from tasks.restarting import (
+from tasks.process import (
     allow_restarts, can_restart, count_restarts, is_stopping, note_stop, restart
 )
 
@@ -75,3 +75,26 @@ def test_nothing_is_restarted_after_a_stop(tmp_path):
 def test_a_process_that_is_no_command_is_never_replaced(tmp_path):
     (only,) = run(tmp_path)
     assert only["can"] is False
+
+
+COLLECTING = """
+import atexit, gc
+# Called last, since what is registered first is called last.
+atexit.register(lambda: print(gc.get_freeze_count() > 1000, flush=True))
+from tasks.process import collect_garbage_rarely
+
+before = gc.get_threshold()[0]
+collect_garbage_rarely()
+print(gc.isenabled(), gc.get_threshold()[0] > 10 * before, gc.get_freeze_count() == 0)
+"""
+
+
+def test_garbage_is_collected_rarely_and_not_at_exit():
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECTING],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["True"] * 4
