@@ -1,4 +1,4 @@
-"""What every stage of a study starts from: its definition, its folders and its times."""
+"""The request for a study, its parsed definition, its folders, and the seconds of its stages."""
 
 import hashlib
 import json
@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -27,28 +28,28 @@ STUDIES_FOLDER = Path("studies")
 
 
 class StudyRequest(BaseModel):
-    """Which study to run, as a deployment or a command line says it."""
+    """Which study to run, as a deployment or a command line names it."""
 
     model_config = ConfigDict(frozen=True)
 
     study: str
-    """Name of a file in studies/, without its ending."""
+    """Name of a file in studies/, without its suffix."""
     profile: str | None = None
     """Another size of the same study, such as smoke."""
     params: str = "params.yaml"
-    """The parameters below the study's."""
+    """The parameters that the study overrides."""
     overrides: tuple[str, ...] = ()
-    """`key=value` above the study's."""
+    """`key=value`, which override the study's."""
     params_text: str | None = Field(default=None, repr=False)
-    """Content of the parameters' file when the run began; None reads the file."""
+    """Content of params.yaml when the run began; None reads the file."""
     study_text: str | None = Field(default=None, repr=False)
     """Content of the study's file when the run began; None reads the file."""
 
     @property
     def folder_name(self) -> str:
-        """Name of the study's folders; each profile and each change by hand has its own."""
+        """Name of the study's folders; each profile and each set of overrides has its own."""
         parts = [self.study]
-        # The file's own size lies where it lies without a name.
+        # The profile that is the file itself has the folder of no profile.
         if self.profile and not is_file_itself(self.profile):
             parts.append(self.profile)
         if self.overrides:
@@ -58,7 +59,7 @@ class StudyRequest(BaseModel):
 
 @dataclass(frozen=True)
 class StudyContext:
-    """A study that was read and checked, and where its results go."""
+    """A parsed and checked study, and the folders of its results."""
 
     request: StudyRequest
     project: ProjectConfig
@@ -66,28 +67,29 @@ class StudyContext:
 
     @property
     def datasets(self) -> list[DataBase]:
-        """The dataset of each arm, every one once."""
-        return list({str(data.prepared_path): data for data in _datasets_of(self.study)}.values())
+        """The datasets of the arms, without duplicates."""
+        found = [self.study.arm_config(arm.name).data for arm in self.study.arms]
+        return list({str(data.prepared_path): data for data in found}.values())
 
     @property
     def own_datasets(self) -> list[DataBase]:
-        """Those that the study sets itself, instead of taking the one of params.yaml."""
+        """The datasets that the study sets itself, instead of using that of params.yaml."""
         shared = self.project.trial.data.prepared_path
         return [data for data in self.datasets if data.prepared_path != shared]
 
     @property
     def working_folder(self) -> Path:
-        """Where trials run; not versioned, so that a killed sweep goes on."""
+        """Where trials run; not versioned, so that a killed sweep resumes."""
         return self._results / ".sweeps" / self.request.folder_name
 
     @property
     def sweep_folder(self) -> Path:
-        """What the sweep leaves: trials.parquet and the winners."""
+        """The sweep's outputs: trials.parquet and the winners."""
         return self._results / self.request.folder_name / "sweep"
 
     @property
     def evaluate_folder(self) -> Path:
-        """What the evaluation leaves: scores.json."""
+        """The evaluation's outputs: scores.json and the files about the best model."""
         return self._results / self.request.folder_name / "evaluate"
 
     @property
@@ -110,32 +112,27 @@ class StudyContext:
 
 
 def pin_files(request: StudyRequest) -> StudyRequest:
-    """Returns the request with the content of its files, so that all stages use one version.
+    """Returns the request with the content of its files now, so that all stages use one version.
 
     A run takes minutes or days, and its files may be edited meanwhile.
     """
-    _check_name(request.study)
-    texts = {"params_text": read_yaml_text(Path(request.params))}
-    # The stage that prepares the data runs without a study.
-    if (path := _study_path(request)).exists():
-        texts["study_text"] = read_yaml_text(path)
-    return request.model_copy(update=texts)
+    return _fill_texts(request.model_copy(update={"params_text": None, "study_text": None}))
 
 
 def load_project(request: StudyRequest) -> ProjectConfig:
     """Returns the parameters of a request, without its study."""
-    return load_project_config(
-        Path(request.params), list(request.overrides), text=request.params_text
-    )
+    text = request.params_text
+    text = read_yaml_text(Path(request.params)) if text is None else text
+    return _parse_project(request.params, request.overrides, text)
 
 
 def load_context(request: StudyRequest) -> StudyContext:
-    """Reads parameters and study; every problem of either is reported before anything starts."""
-    _check_name(request.study)
-    project = load_project(request)
-    study = load_study(
-        _study_path(request), project, profile=request.profile, text=request.study_text
-    )
+    """Returns the parsed study of a request; raises ConfigError with every problem it has.
+
+    A process parses the same content once. A request without texts reads its files each time, and
+    the data's sizes are checked each time, since a stage may have prepared them meanwhile.
+    """
+    project, study = _parse_study(_fill_texts(request))
     context = StudyContext(request, project, study)
     for data in context.datasets:
         if is_prepared(data):
@@ -144,12 +141,36 @@ def load_context(request: StudyRequest) -> StudyContext:
     return context
 
 
+def _fill_texts(request: StudyRequest) -> StudyRequest:
+    """Returns the request with the content of those files that it does not hold yet."""
+    _check_name(request.study)
+    texts = {}
+    if request.params_text is None:
+        texts["params_text"] = read_yaml_text(Path(request.params))
+    # The stage that prepares the data runs without a study.
+    if request.study_text is None and (path := _study_path(request)).exists():
+        texts["study_text"] = read_yaml_text(path)
+    return request.model_copy(update=texts)
+
+
+@lru_cache(maxsize=64)
+def _parse_project(params: str, overrides: tuple[str, ...], text: str) -> ProjectConfig:
+    return load_project_config(Path(params), list(overrides), text=text)
+
+
+@lru_cache(maxsize=64)
+def _parse_study(request: StudyRequest) -> tuple[ProjectConfig, ResolvedStudy]:
+    """Parses the texts of a request; failures are not cached."""
+    project, path = load_project(request), _study_path(request)
+    return project, load_study(path, project, profile=request.profile, text=request.study_text)
+
+
 def _study_path(request: StudyRequest) -> Path:
     return STUDIES_FOLDER / f"{request.study}.yaml"
 
 
 def _check_name(study: str) -> None:
-    # Results are written to, and replaced in, folders of this name.
+    # Results are written to folders of this name, which are replaced.
     if not re.fullmatch(NAME_PATTERN, study):
         raise ConfigError(
             f"study {study!r}",
@@ -158,7 +179,7 @@ def _check_name(study: str) -> None:
 
 
 def is_prepared(config: DataBase) -> bool:
-    """Tells whether a dataset is there and was prepared with the values of the configuration."""
+    """Returns whether a dataset exists and was prepared with the values of the configuration."""
     try:
         open_development(config)
     except DatasetError:
@@ -166,22 +187,18 @@ def is_prepared(config: DataBase) -> bool:
     return True
 
 
-def _datasets_of(study: ResolvedStudy) -> list[DataBase]:
-    return [study.arm_config(arm.name).data for arm in study.arms]
-
-
-FILE_NAME = "stage_seconds.json"
+SECONDS_FILE = "stage_seconds.json"
 
 
 @contextmanager
 def timed_stage(context: StudyContext, stage: str) -> Iterator[None]:
-    """Writes the seconds of the block beside the trials, where DVC does not look.
+    """Writes the duration of the block to a file that DVC does not version.
 
-    They tell a reader what to expect; no number of a study depends on them.
+    The report shows it; no score depends on it.
     """
     started = time.perf_counter()
     yield
-    path = _path(context)
+    path = context.working_folder / SECONDS_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     seconds = {**read_stage_seconds(context), stage: time.perf_counter() - started}
     temporary = path.with_suffix(f".{os.getpid()}.partial")
@@ -191,12 +208,8 @@ def timed_stage(context: StudyContext, stage: str) -> Iterator[None]:
 
 def read_stage_seconds(context: StudyContext) -> dict[str, float]:
     """Returns the seconds by stage; empty where no stage ran on this machine."""
-    path = _path(context)
+    path = context.working_folder / SECONDS_FILE
     if not path.is_file():
         return {}
     found: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
     return found
-
-
-def _path(context: StudyContext) -> Path:
-    return context.working_folder / FILE_NAME
