@@ -1,4 +1,4 @@
-"""Embedding Expansion, alone and inside the four losses that can use it."""
+"""Tests of Embedding Expansion."""
 
 import math
 
@@ -16,13 +16,21 @@ from dml_core.config.losses import (
     TripletConfig,
 )
 from dml_core.losses.distances import self_products, unit_vectors
-from dml_core.losses.expansion import hardest_class_negatives
+from dml_core.losses.expansion import (
+    first_pairs_in_batch_order,
+    hardest_class_negatives,
+    mix_points,
+    pair_of_each_sample,
+    pairs_in_batch_order,
+    products_between,
+    products_of_all,
+)
 from dml_core.losses.lifted_structure import LiftedStructureLoss
 from dml_core.losses.multi_similarity import MultiSimilarityLoss
 from dml_core.losses.n_pair import NPairLoss
 from dml_core.losses.triplet import TripletLoss
 from tests.references import pair_losses
-from tests.references.expansion import hardest_negatives
+from tests.references.expansion import hardest_negatives, pair_up, points_between
 from tests.references.labelled_batches import labelled_batches
 
 MINED = ["triplet_all", "triplet_semi_hard", "triplet_hard"]
@@ -216,3 +224,102 @@ def test_no_tensor_is_larger_than_all_points_squared():
     with Recorder():
         build("triplet_all", points=4)(embeddings, labels).backward()
     assert max(sizes) == num_points**2
+
+
+LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=14)
+
+
+def as_list(pairs):
+    return list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True))
+
+
+def test_samples_are_paired_in_batch_order_and_an_odd_one_stays_alone():
+    pairs = pairs_in_batch_order(torch.tensor([7, 3, 7, 7, 3]))
+    assert as_list(pairs) == [(1, 4), (0, 2)]
+    assert pair_of_each_sample(pairs, batch_size=5).tolist() == [1, 0, 1, -1, 0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(labels=LABELS)
+def test_pairs_equal_those_of_a_plain_loop(labels):
+    assert as_list(pairs_in_batch_order(torch.tensor(labels))) == pair_up(torch.tensor(labels))
+
+
+@settings(max_examples=60, deadline=None)
+@given(labels=LABELS)
+def test_first_pairs_are_the_first_two_samples_of_each_class_that_has_two(labels):
+    members = {name: [i for i, x in enumerate(labels) if x == name] for name in sorted(set(labels))}
+    expected = [(m[0], m[1]) for m in members.values() if len(m) > 1]
+    assert as_list(first_pairs_in_batch_order(torch.tensor(labels))) == expected
+
+
+def mix(embeddings, labels, *, points, normalize):
+    products = embeddings @ embeddings.T
+    pairs = pairs_in_batch_order(labels)
+    return products, mix_points(products, pairs, points=points, normalize=normalize)
+
+
+def make_vectors(embeddings, mixture):
+    first, second = embeddings[mixture.ends[0]], embeddings[mixture.ends[1]]
+    earlier, later = mixture.weights.unsqueeze(2)
+    return earlier * first + later * second
+
+
+def test_two_points_divide_the_way_between_a_pair_in_three():
+    embeddings = torch.tensor([[0.0, 3.0], [5.0, 5.0], [3.0, 0.0]])
+    _, mixture = mix(embeddings, torch.tensor([4, 9, 4]), points=2, normalize=False)
+    vectors = make_vectors(embeddings, mixture)
+    assert torch.equal(vectors[:3], embeddings)
+    # (1 * (3, 0) + 2 * (0, 3)) / 3 and (2 * (3, 0) + 1 * (0, 3)) / 3.
+    torch.testing.assert_close(vectors[3:], torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
+    torch.testing.assert_close(mixture.squared_lengths[3:], torch.tensor([5.0, 5.0]))
+
+
+def test_normalised_points_have_length_one():
+    embeddings = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    _, mixture = mix(embeddings, torch.tensor([0, 0]), points=1, normalize=True)
+    vectors = make_vectors(embeddings, mixture)
+    torch.testing.assert_close(vectors[2:], torch.full((1, 2), math.sqrt(0.5)))
+
+
+def test_a_point_between_opposite_ends_is_the_origin_without_gradient():
+    embeddings = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
+    _, mixture = mix(embeddings, torch.tensor([0, 0]), points=1, normalize=True)
+    vectors = make_vectors(embeddings, mixture)[2:]
+    vectors.sum().backward()
+    assert vectors.tolist() == [[0, 0]]
+    assert embeddings.grad.tolist() == [[0, 0], [0, 0]]
+
+
+@settings(max_examples=50, deadline=None)
+@given(batch=labelled_batches(), points=st.integers(1, 4), normalize=st.booleans())
+def test_points_and_their_products_equal_those_of_a_plain_loop(batch, points, normalize):
+    rows = batch.embeddings.tolist()
+    everything = [*rows]
+    for first, second in pair_up(batch.labels):
+        everything += points_between(rows[first], rows[second], points=points, normalize=normalize)
+    wanted = torch.tensor(everything, dtype=torch.float64)
+    products, mixture = mix(*batch, points=points, normalize=normalize)
+    torch.testing.assert_close(make_vectors(batch.embeddings, mixture), wanted)
+    expected = wanted @ wanted.T
+    torch.testing.assert_close(products_of_all(products, mixture), expected)
+    torch.testing.assert_close(mixture.squared_lengths, expected.diagonal())
+    left = torch.arange(len(everything)).unsqueeze(1).expand(-1, len(everything))
+    torch.testing.assert_close(products_between(products, mixture, left, left.T), expected)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_the_gradient_reaches_both_ends(normalize):
+    embeddings = torch.randn(5, 3, generator=torch.Generator().manual_seed(1)).double()
+    labels = torch.tensor([0, 0, 1, 1, 1])
+    embeddings.requires_grad_()
+    # Two originals of each class are paired, so the synthetic points are 5 to 10.
+    left, right = torch.tensor([[5, 6, 7]]), torch.tensor([[8, 9, 10]])
+
+    def multiply(x):
+        products, mixture = mix(x, labels, points=3, normalize=normalize)
+        return products_between(products, mixture, left, right)
+
+    multiply(embeddings).square().sum().backward()
+    assert (embeddings.grad.abs().sum(dim=1) > 0).tolist() == [True] * 4 + [False]
+    assert gradcheck(multiply, embeddings)

@@ -1,10 +1,23 @@
-"""What holds for every proxy loss: gradients, edges, half precision, labels, diagnostics."""
+"""Tests of what proxy losses share."""
 
 import copy
+import math
+import time
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
 
+from dml_core.losses.proxies import (
+    compare_with_proxies,
+    draw_proxy_subset,
+    grouped_log_one_plus_sum_exp,
+    log_one_plus_exp,
+)
+from dml_core.losses.registry import build_loss
+from tests.references import proxy_losses
 from tests.references.proxy_batches import (
     at_angles,
     gradients,
@@ -159,3 +172,201 @@ def test_a_copied_loss_draws_as_the_original_would():
     twin = copy.deepcopy(loss)
     ours, theirs = (each(batch.embeddings, batch.labels) for each in (loss, twin))
     assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(("over", "axis"), [("images", 0), ("proxies", 1)])
+def test_agrees_with_plain_torch(over: str, axis: int):
+    batch = random_batch(1, images=9, classes=5, dim=4)
+    logits = compare_with_proxies(
+        batch.embeddings, batch.proxies, batch.labels, scale=3.0, over=over
+    )
+    cosines = functional.normalize(batch.embeddings) @ functional.normalize(batch.proxies).t()
+    own = functional.one_hot(batch.labels, 5).bool()
+    rest = (3 * cosines).masked_fill(own, -torch.inf).logsumexp(axis)
+    torch.testing.assert_close(logits.target, 3 * cosines[own])
+    torch.testing.assert_close(logits.rest, rest)
+    torch.testing.assert_close(logits.mean_other, 3 * cosines[~own].mean())
+
+
+@pytest.mark.parametrize("over", ["images", "proxies"])
+def test_rest_is_far_below_every_logit_without_other_pairs(over: str):
+    one = torch.ones(1, 2)
+    logits = compare_with_proxies(one, one, torch.tensor([0]), scale=1000.0, over=over)
+    assert logits.rest.item() == pytest.approx(-1e30)
+    assert logits.mean_other == 0
+
+
+def test_backward_twice_gives_the_same_gradient():
+    batch = random_batch(2, images=4, classes=3, dim=4)
+    leaf = batch.embeddings.requires_grad_()
+    logits = compare_with_proxies(leaf, batch.proxies, batch.labels, scale=3.0, over="proxies")
+    value = (logits.rest - logits.target).sum()
+    (first,) = torch.autograd.grad(value, leaf, retain_graph=True)
+    (second,) = torch.autograd.grad(value, leaf)
+    assert first.any()
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", PROXY_LOSSES)
+def test_ratio_one_is_the_full_loss_bit_for_bit(name: str):
+    batch = random_batch(1, images=8, classes=30, dim=5)
+    plain = loss_with_proxies(name, batch.proxies.float())
+    whole = loss_with_proxies(name, batch.proxies.float(), proxy_ratio=1.0)
+    whole.reseed(torch.Generator().manual_seed(99))
+    state = whole.generator.get_state()
+    ours = gradients(whole, batch.embeddings.float(), batch.labels)
+    expected = gradients(plain, batch.embeddings.float(), batch.labels)
+    assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
+    assert torch.equal(whole.generator.get_state(), state)
+
+
+@pytest.mark.parametrize("name", PROXY_LOSSES)
+@pytest.mark.parametrize("proxy_ratio", [0.01, 0.2, 0.61, 0.99])
+def test_the_subset_holds_the_batch_and_has_the_wanted_size(name: str, proxy_ratio: float):
+    batch = random_batch(2, images=8, classes=50, dim=5)
+    loss = loss_with_proxies(name, batch.proxies, proxy_ratio=proxy_ratio)
+    _, _, by_proxies = gradients(loss, batch.embeddings, batch.labels)
+    touched = by_proxies.abs().sum(1).nonzero().squeeze(1)
+    present = batch.labels.unique()
+    assert set(present.tolist()) <= set(touched.tolist())
+    assert touched.numel() == max(present.numel(), math.ceil(proxy_ratio * 50))
+
+
+def test_second_divisor_of_proxy_anchor_is_the_number_that_takes_part():
+    # A subset as small as the batch's classes is the full loss over those classes alone.
+    batch = random_batch(3, images=6, classes=40, dim=4)
+    loss = loss_with_proxies("proxy_anchor", batch.proxies, proxy_ratio=0.001)
+    present, targets = batch.labels.unique(return_inverse=True)
+    expected = proxy_losses.proxy_anchor(
+        batch.embeddings.tolist(),
+        targets.tolist(),
+        batch.proxies[present].tolist(),
+        alpha=32.0,
+        delta=0.1,
+    )
+    assert loss(batch.embeddings, batch.labels).item() == pytest.approx(expected, rel=1e-9)
+
+
+def test_equal_streams_draw_equal_subsets_and_the_next_step_draws_another():
+    batch = random_batch(4, images=3, classes=200, dim=4)
+    loss = loss_with_proxies("norm_softmax", batch.proxies, proxy_ratio=0.1)
+    loss.reseed(torch.Generator().manual_seed(5))
+    first, second = (loss(batch.embeddings, batch.labels) for _ in range(2))
+    loss.reseed(torch.Generator().manual_seed(5))
+    assert torch.equal(loss(batch.embeddings, batch.labels), first)
+    assert not torch.equal(first, second)
+
+
+def test_a_draw_leaves_the_global_random_state_alone():
+    batch = random_batch(4, images=3, classes=200, dim=4)
+    loss = loss_with_proxies("norm_softmax", batch.proxies, proxy_ratio=0.1)
+    state = torch.get_rng_state()
+    loss(batch.embeddings, batch.labels)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("name", PROXY_LOSSES)
+def test_expected_gradient_points_the_way_of_the_full_one(name: str):
+    batch = random_batch(6, images=16, classes=120, dim=8)
+    # Soft knobs, as in early training; sharp ones make single proxies decide.
+    knobs = {
+        "proxy_nca": {"scale": 2.0},
+        "proxy_anchor": {"alpha": 4.0},
+        "norm_softmax": {"temperature": 0.25},
+        "arcface": {"scale": 4.0},
+    }[name]
+    full = loss_with_proxies(name, batch.proxies, **knobs)
+    part = loss_with_proxies(name, batch.proxies, proxy_ratio=0.25, **knobs)
+    _, full_embeddings, full_proxies = gradients(full, batch.embeddings, batch.labels)
+    draws = [gradients(part, batch.embeddings, batch.labels)[1:] for _ in range(200)]
+    mean_embeddings = torch.stack([draw[0] for draw in draws]).mean(0)
+    mean_proxies = torch.stack([draw[1] for draw in draws]).mean(0)
+    assert functional.cosine_similarity(mean_embeddings.ravel(), full_embeddings.ravel(), 0) > 0.95
+    assert functional.cosine_similarity(mean_proxies.ravel(), full_proxies.ravel(), 0) > 0.9
+
+
+def test_sparse_gradients_hold_the_same_rows():
+    batch = random_batch(7, images=5, classes=60, dim=4)
+    loss = loss_with_proxies("norm_softmax", batch.proxies, proxy_ratio=0.2)
+    dense = gradients(loss, batch.embeddings, batch.labels)[2]
+    loss.reseed(torch.Generator().manual_seed(0))
+    loss.sparse_gradient = True
+    loss.proxies.grad = None
+    loss(batch.embeddings, batch.labels).backward()
+    assert loss.proxies.grad is not None
+    assert loss.proxies.grad.is_sparse
+    assert torch.equal(loss.proxies.grad.to_dense(), dense)
+
+
+@pytest.mark.slow
+def test_a_million_classes_cost_what_the_subset_costs():
+    loss = build_loss("norm_softmax", num_classes=1_000_000, embedding_dim=16, proxy_ratio=0.001)
+    embeddings = torch.randn(32, 16)
+    labels = torch.randint(1_000_000, (32,))
+    whole = torch.randperm(1_000_000)
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        loss(embeddings, labels)
+        times.append(time.perf_counter() - start)
+    start = time.perf_counter()
+    torch.randperm(1_000_000, out=whole)
+    # A permutation of all classes alone takes longer than the whole step.
+    assert min(times) < time.perf_counter() - start
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(1, 60), st.integers(1, 70), st.integers(1, 12), st.integers(0, 2**31))
+def test_subset_is_distinct_holds_the_batch_and_finds_it(
+    num_classes: int, size: int, images: int, seed: int
+):
+    stream = torch.Generator().manual_seed(seed)
+    labels = torch.randint(num_classes, (images,), generator=stream)
+    subset = draw_proxy_subset(labels, num_classes=num_classes, size=size, generator=stream)
+    num_present = labels.unique().numel()
+    assert subset.classes.numel() == max(num_present, min(size, num_classes))
+    assert subset.classes.unique().numel() == subset.classes.numel()
+    assert subset.classes.min() >= 0
+    assert subset.classes.max() < num_classes
+    assert torch.equal(subset.classes[subset.targets], labels)
+
+
+@pytest.mark.parametrize("size", [6, 20])
+def test_every_absent_class_is_drawn_equally_often(size: int):
+    # 36 absent classes of 40 with 4 present: each drawn with chance (size - 4) / 36; six
+    # standard deviations of a binomial count. Size 6 draws by rejection, 20 by permutation.
+    stream = torch.Generator().manual_seed(0)
+    labels = torch.tensor([0, 7, 7, 39, 20])
+    counts = torch.zeros(40)
+    for _ in range(3000):
+        subset = draw_proxy_subset(labels, num_classes=40, size=size, generator=stream)
+        counts[subset.classes] += 1
+    is_present = torch.zeros(40, dtype=torch.bool).index_fill(0, labels, True)
+    chance = (size - 4) / 36
+    tolerance = 6 * (3000 * chance * (1 - chance)) ** 0.5
+    assert (counts[is_present] == 3000).all()
+    assert (counts[~is_present] - 3000 * chance).abs().max() < tolerance
+
+
+@pytest.mark.parametrize("value", [-1e30, -745.0, -30.0, 0.0, 25.0, 39.9, 40.1, 1e4])
+def test_log_one_plus_exp_is_precise_in_float64(value: float):
+    expected = value if value > 700 else math.log1p(math.exp(value))
+    got = log_one_plus_exp(torch.tensor(value, dtype=torch.float64)).item()
+    assert got == pytest.approx(expected, rel=1e-15, abs=0)
+
+
+def test_groups_are_summed_apart_and_an_empty_one_gives_zero():
+    # Group 0: log(1 + e^0 + e^1); group 1 empty; group 2: log(1 + e^-2).
+    values = torch.tensor([0.0, -2.0, 1.0], dtype=torch.float64)
+    got = grouped_log_one_plus_sum_exp(values, torch.tensor([0, 2, 0]), num_groups=3)
+    expected = [math.log(2 + math.e), 0.0, math.log1p(math.exp(-2))]
+    assert got.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_extreme_values_stay_finite_with_a_softmax_gradient():
+    values = torch.tensor([1e4, -1e4, 1e4], requires_grad=True)
+    got = grouped_log_one_plus_sum_exp(values, torch.tensor([0, 1, 0]), num_groups=2)
+    got.sum().backward()
+    assert got.tolist() == pytest.approx([1e4 + math.log(2), 0.0])
+    assert values.grad is not None
+    assert values.grad.tolist() == pytest.approx([0.5, 0.0, 0.5])

@@ -1,13 +1,25 @@
-"""The network that is trained."""
+"""Tests of the embedding model, its pixel scaling and its head."""
 
 import copy
+import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from dml_core.config.trial import ModelConfig
 from dml_core.models import EmbeddingModel, build_embedding_model
+from dml_core.models.blocks import ModelError
+from dml_core.models.embedding_model import (
+    PIXEL_STATISTICS,
+    EmbeddingHead,
+    GlobalPooling,
+    PixelScaling,
+    PixelStatistics,
+    l2_normalize,
+)
 
 
 def build(backbone="convnet", *, train="all", seed=0, **knobs) -> EmbeddingModel:
@@ -210,3 +222,201 @@ def test_fingerprint_tells_weights_cuts_pooling_and_scaling_apart():
     statistics_moved.frozen.stage1[1].running_mean += 1
     fingerprints = [model.frozen_fingerprint() for model in [*models, statistics_moved]]
     assert len(set(fingerprints)) == len(fingerprints)
+
+
+def one_pixel(*values: int) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.uint8).reshape(1, -1, 1, 1)
+
+
+def scale(kind: str, *values: int) -> list[float]:
+    scaling = PixelScaling(
+        PIXEL_STATISTICS[kind], in_channels=len(values), out_channels=len(values)
+    )
+    return scaling(one_pixel(*values)).flatten().tolist()
+
+
+def test_imagenet_scaling_has_a_worked_value():
+    # red 255: (1 - 0.485) / 0.229 = 2.2489; green 0: -0.456 / 0.224 = -2.0357;
+    # blue 51 = 0.2: (0.2 - 0.406) / 0.225 = -0.9156
+    assert scale("imagenet", 255, 0, 51) == pytest.approx([2.2489, -2.0357, -0.9156], abs=1e-4)
+
+
+def test_half_scaling_runs_from_minus_one_to_one():
+    assert scale("half", 0, 255, 51) == pytest.approx([-1.0, 1.0, -0.6])
+
+
+def test_unit_scaling_runs_from_zero_to_one():
+    assert scale("unit", 0, 255, 51) == pytest.approx([0.0, 1.0, 0.2])
+
+
+def test_caffe_scaling_puts_blue_first_and_subtracts_the_mean():
+    # blue 30 - 103.939, green 20 - 116.779, red 10 - 123.68
+    assert scale("caffe", 10, 20, 30) == pytest.approx([-73.939, -96.779, -113.68], abs=1e-3)
+
+
+def test_gray_is_repeated_for_a_trunk_of_three_channels():
+    scaling = PixelScaling(PIXEL_STATISTICS["imagenet"], in_channels=1, out_channels=3)
+    repeated = scale("imagenet", 77, 77, 77)
+    assert scaling(one_pixel(77)).flatten().tolist() == pytest.approx(repeated)
+
+
+def test_gray_trunk_gets_the_average_statistics():
+    # caffe: (103.939 + 116.779 + 123.68) / 3 = 114.7993
+    assert scale("caffe", 100) == pytest.approx([-14.7993], abs=1e-3)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 255), st.sampled_from(sorted(PIXEL_STATISTICS)))
+def test_float_images_scale_as_their_integers(value, kind):
+    scaling = PixelScaling(PIXEL_STATISTICS[kind], in_channels=3, out_channels=3)
+    pixel = one_pixel(value, 0, 255)
+    assert torch.equal(scaling(pixel), scaling(pixel.float()))
+
+
+def test_statistics_from_fractions_are_in_pixel_units():
+    statistics = PixelStatistics.from_fractions((0.5, 0.2, 0.0), (1.0, 0.4, 0.2))
+    assert statistics.mean == pytest.approx((127.5, 51.0, 0.0))
+    assert statistics.std == pytest.approx((255.0, 102.0, 51.0))
+
+
+def test_scaling_keeps_channels_last():
+    scaling = PixelScaling(PIXEL_STATISTICS["half"], in_channels=3, out_channels=3)
+    images = torch.zeros(2, 3, 8, 8, dtype=torch.uint8).to(memory_format=torch.channels_last)
+    assert scaling(images).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_scaling_follows_the_dtype_of_its_module():
+    scaling = PixelScaling(PIXEL_STATISTICS["half"], in_channels=1, out_channels=1).double()
+    assert scaling(one_pixel(3)).dtype == torch.float64
+
+
+def test_scaling_adds_nothing_to_a_checkpoint():
+    scaling = PixelScaling(PIXEL_STATISTICS["half"], in_channels=1, out_channels=3)
+    assert scaling.state_dict() == {}
+
+
+@pytest.mark.parametrize("channels", [(3, 1), (2, 3), (4, 4)])
+def test_scaling_refuses_channels_that_it_cannot_match(channels):
+    with pytest.raises(ModelError, match=f"images of {channels[0]} and a trunk of {channels[1]}"):
+        PixelScaling(PIXEL_STATISTICS["half"], in_channels=channels[0], out_channels=channels[1])
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 8, 8), (3, 8, 8)])
+def test_scaling_refuses_images_of_another_shape(shape):
+    scaling = PixelScaling(PIXEL_STATISTICS["half"], in_channels=3, out_channels=3)
+    with pytest.raises(ModelError, match=r"\(B, 3, H, W\).*Got \(" + str(shape[0])):
+        scaling(torch.zeros(shape))
+
+
+def build_head(**knobs) -> EmbeddingHead:
+    defaults = {
+        "num_features": 6,
+        "embedding_dim": 4,
+        "pooling": "avg",
+        "layer_norm": False,
+        "projection": "linear",
+        "normalize": False,
+    }
+    return EmbeddingHead(**{**defaults, **knobs})
+
+
+# One channel of 1, 2, 3, 6: the mean is 3, the maximum 6, their sum 9.
+@pytest.mark.parametrize(("pooling", "value"), [("avg", 3.0), ("max", 6.0), ("avg+max", 9.0)])
+def test_pooling_has_a_worked_value(pooling, value):
+    features = torch.tensor([1.0, 2.0, 3.0, 6.0]).reshape(1, 1, 2, 2)
+    assert GlobalPooling(pooling)(features).tolist() == [[value]]
+
+
+@pytest.mark.parametrize("pooling", ["avg", "max", "avg+max"])
+def test_pooling_leaves_a_vector_as_it_is(pooling):
+    features = torch.randn(3, 5)
+    assert torch.equal(GlobalPooling(pooling)(features), features)
+
+
+def test_layer_norm_comes_before_the_projection_and_has_no_weights():
+    head = build_head(layer_norm=True)
+    features = torch.randn(5, 6)
+    mean = features.mean(dim=1, keepdim=True)
+    variance = features.var(dim=1, keepdim=True, unbiased=False)
+    expected = head.projection((features - mean) / (variance + 1e-5).sqrt())
+    torch.testing.assert_close(head(features), expected)
+    assert sorted(head.state_dict()) == ["projection.bias", "projection.weight"]
+
+
+def test_layer_norm_hides_the_scale_of_the_feature():
+    head = build_head(layer_norm=True)
+    features = torch.randn(5, 6)
+    torch.testing.assert_close(head(features), head(50 * features + 3), rtol=1e-3, atol=1e-3)
+
+
+def test_projection_starts_as_he_normal_by_fan_out_with_zero_bias():
+    torch.manual_seed(0)
+    head = build_head(num_features=800, embedding_dim=200)
+    # fan out is 200, so the standard deviation is sqrt(2 / 200) = 0.1
+    assert head.projection.weight.std().item() == pytest.approx(math.sqrt(2 / 200), rel=0.02)
+    assert head.projection.bias.abs().max().item() == 0
+
+
+def test_projection_without_bias_sends_zero_to_zero():
+    head = build_head(projection="linear_no_bias")
+    assert list(head.state_dict()) == ["projection.weight"]
+    assert head(torch.zeros(2, 6)).abs().max().item() == 0
+
+
+def test_no_projection_hands_the_pooled_feature_on():
+    head = build_head(projection="none", embedding_dim=6, pooling="max")
+    features = torch.randn(2, 6, 3, 3)
+    assert torch.equal(head(features), features.amax(dim=(2, 3)))
+    assert list(head.parameters()) == []
+
+
+def test_no_projection_refuses_another_embedding_dim():
+    with pytest.raises(ModelError, match=r"trunk's 6 channels. Got model.embedding_dim=4"):
+        build_head(projection="none")
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 2**31), st.integers(1, 9), st.integers(2, 40))
+def test_normalized_embeddings_have_unit_length(seed, num_images, num_features):
+    torch.manual_seed(seed)
+    head = build_head(num_features=num_features, normalize=True, projection="linear_no_bias")
+    lengths = head(torch.randn(num_images, num_features) + 0.1).norm(dim=1)
+    torch.testing.assert_close(lengths, torch.ones(num_images), rtol=1e-4, atol=1e-4)
+
+
+def test_normalizing_keeps_the_direction():
+    # (3, 4) has length 5
+    embeddings = l2_normalize(torch.tensor([[3.0, 4.0]]))
+    torch.testing.assert_close(embeddings, torch.tensor([[0.6, 0.8]]))
+
+
+def test_normalizing_a_zero_vector_gives_zero_and_a_finite_gradient():
+    embeddings = torch.zeros(1, 3, requires_grad=True)
+    normalized = l2_normalize(embeddings)
+    normalized.sum().backward()
+    assert normalized.abs().max().item() == 0
+    assert torch.isfinite(embeddings.grad).all()
+
+
+def test_head_without_normalization_gives_raw_embeddings():
+    head = build_head()
+    features = torch.randn(2, 6)
+    assert torch.equal(head(features), head.projection(features))
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_head_gives_float32_under_autocast(normalize):
+    head = build_head(normalize=normalize)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert head(torch.randn(3, 6)).dtype == torch.float32
+
+
+def test_head_gives_float64_for_float64():
+    assert build_head().double()(torch.randn(3, 6, dtype=torch.float64)).dtype == torch.float64
+
+
+def test_gradient_of_the_normalized_head_is_right():
+    torch.manual_seed(0)
+    head = build_head(normalize=True, layer_norm=True, pooling="avg+max").double()
+    features = torch.randn(2, 6, 2, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(head, features)

@@ -1,4 +1,4 @@
-"""Files are found wherever data.raw points to."""
+"""Tests of finding a dataset's files."""
 
 import shutil
 import zipfile
@@ -8,7 +8,7 @@ import pytest
 
 from dml_core.config.data import FolderData
 from dml_core.data.records import DatasetError
-from dml_core.data.sources.raw_search import Distribution, RawSearch, common_root
+from dml_core.data.sources.raw_search import Distribution, RawSearch, archive_stem, common_root
 
 WHOLE = Distribution(
     name="letters", title="Letters", download="letters.zip", archive_stems=("letters*",)
@@ -162,3 +162,38 @@ def test_the_common_root_resolves_links(tmp_path: Path):
     assert root == (tmp_path / "disk").resolve()
     shutil.rmtree(tmp_path / "disk/two")
     assert common_root([tmp_path / "link"]) == (tmp_path / "disk/one").resolve()
+
+
+TWO_PARTS = Distribution(
+    name="letters",
+    title="Letters (published by nobody)",
+    download="images.zip and labels.zip",
+    archive_stems=("images*", "labels"),
+    in_parts=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"),
+    [
+        ("CUB_200_2011.tgz", "CUB_200_2011"),
+        ("a.tar.gz", "a"),
+        ("a.b.ZIP", "a.b"),
+        ("notes.txt", None),
+        (".zip", None),
+    ],
+)
+def test_the_stem_is_the_name_without_the_archive_suffix(name: str, stem: str | None):
+    assert archive_stem(name) == stem
+
+
+def test_archives_are_ranked_by_their_patterns_whatever_the_case():
+    names = ["Labels.zip", "IMAGES (1).tgz", "labels_old.zip", "images.txt"]
+    assert [TWO_PARTS.rank_archive(name) for name in names] == [1, 0, None, None]
+
+
+def test_the_advice_names_the_download_and_the_key():
+    assert TWO_PARTS.advice() == (
+        "Download images.zip and labels.zip of Letters (published by nobody), and set data.raw "
+        "to the folder with these files."
+    )

@@ -1,13 +1,137 @@
-"""A user's table is read, and everything wrong with it is told at once."""
+"""Tests of users' tables."""
 
+import math
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dml_core.config.data import FolderData
 from dml_core.data.records import DatasetError, SourceListing
 from dml_core.data.sources.folder import list_folder
+from dml_core.data.sources.tables import read_roles, read_table, role_problems
+
+
+def _csv(tmp_path: Path, text: str, *, encoding: str = "utf-8") -> Path:
+    (tmp_path / "table.csv").write_bytes(text.encode(encoding))
+    return tmp_path / "table.csv"
+
+
+def test_words_that_look_like_numbers_or_gaps_stay_text(tmp_path: Path):
+    table = read_table(_csv(tmp_path, "path,class\na,007\nb,NA\nc,nan\nd,1e5\ne,\n"))
+    assert table.text("class") == ["007", "NA", "nan", "1e5", ""]
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    names=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_any_text_survives_a_csv(tmp_path: Path, names: list[str]):
+    lines = ["path,class"] + [
+        f'{i},"{name.replace(chr(34), chr(34) * 2)}"' for i, name in enumerate(names)
+    ]
+    table = read_table(_csv(tmp_path, "\n".join(lines) + "\n"))
+    assert table.text("class") == names
+
+
+def test_row_numbers_are_those_of_the_file(tmp_path: Path):
+    table = read_table(_csv(tmp_path, "path,class\na,x\n\n,\nb,y\n"))
+    assert table.row_numbers() == [2, 5]
+    assert table.text("path") == ["a", "b"]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_column(tmp_path: Path):
+    table = read_table(_csv(tmp_path, "path,class\na,x\n", encoding="utf-8-sig"))
+    assert list(table.frame.columns) == ["path", "class"]
+
+
+def test_numbers_are_read_and_the_rest_is_nan(tmp_path: Path):
+    table = read_table(_csv(tmp_path, 'age\n1\n-2.5\n1e-4\n inf\n""\nold\n"1,5"\nTrue\n1_000\n'))
+    numbers = table.numbers("age")
+    assert numbers[:4] == [1.0, -2.5, 1e-4, math.inf]
+    assert all(math.isnan(number) for number in numbers[4:])
+
+
+def test_parquet_keeps_types_and_counts_rows_from_one(tmp_path: Path):
+    frame = pd.DataFrame(
+        {"path": ["a", None], "class": [7, 8], "age": [0.5, None], "flag": [True, False]},
+        index=[10, 20],
+    )
+    frame.to_parquet(tmp_path / "table.parquet")
+    table = read_table(tmp_path / "table.parquet")
+    assert table.row_numbers() == [1, 2]
+    assert table.text("path") == ["a", ""]
+    assert table.text("class") == ["7", "8"]
+    assert table.numbers("age")[0] == 0.5
+    assert math.isnan(table.numbers("age")[1])
+    assert all(math.isnan(number) for number in table.numbers("flag"))
+
+
+def test_columns_without_a_name_are_left_out(tmp_path: Path):
+    table = read_table(_csv(tmp_path, ",path,class,,\n0,a,x,,\n1,b,y,,\n"))
+    assert list(table.frame.columns) == ["path", "class"]
+
+
+def test_a_named_parquet_index_is_a_column_and_names_are_text(tmp_path: Path):
+    frame = pd.DataFrame({5: [1, 2]}, index=pd.Index(["a.jpg", "b.jpg"], name="path"))
+    frame.columns = frame.columns.astype(str)
+    frame.to_parquet(tmp_path / "table.parquet")
+    table = read_table(tmp_path / "table.parquet")
+    assert table.text("path") == ["a.jpg", "b.jpg"]
+    assert table.numbers("5") == [1.0, 2.0]
+
+
+def test_cells_that_hold_lists_are_no_numbers(tmp_path: Path):
+    frame = pd.DataFrame({"box": [[1.0], [2.0]], "huge": ["1e999", "-7"]})
+    frame.to_parquet(tmp_path / "table.parquet")
+    table = read_table(tmp_path / "table.parquet")
+    assert all(math.isnan(number) for number in table.numbers("box"))
+    assert table.text("box")[0] == "[1.]"
+    assert table.numbers("huge") == [math.inf, -7.0]
+
+
+def test_dates_are_no_numbers(tmp_path: Path):
+    frame = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-01-02"])})
+    frame.to_parquet(tmp_path / "table.parquet")
+    assert all(math.isnan(day) for day in read_table(tmp_path / "table.parquet").numbers("day"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "must have a header row"),
+        ("path,class\na,b,c\n", "as many fields in each row.*line 2"),
+        ("path,class,class\na,b,c\n", "Found twice: class"),
+    ],
+)
+def test_a_malformed_csv_is_refused(tmp_path: Path, text: str, message: str):
+    with pytest.raises(DatasetError, match=message):
+        read_table(_csv(tmp_path, text))
+
+
+def test_another_encoding_is_refused_with_what_to_do(tmp_path: Path):
+    with pytest.raises(DatasetError, match="Save it as CSV with encoding UTF-8"):
+        read_table(_csv(tmp_path, "path,class\na,café\n", encoding="latin-1"))
+
+
+def test_a_file_that_is_no_parquet_is_refused(tmp_path: Path):
+    (tmp_path / "table.parquet").write_text("path,class\n")
+    with pytest.raises(DatasetError, match="must be a Parquet file"):
+        read_table(tmp_path / "table.parquet")
+
+
+def test_another_suffix_is_refused(tmp_path: Path):
+    with pytest.raises(DatasetError, match=r"must end in \.csv or \.parquet. Got 'table\.xlsx'"):
+        read_table(tmp_path / "table.xlsx")
+
 
 IMAGES = ("a.jpg", "b.jpg", "sub/c.jpg", "sub/d.jpg")
 
@@ -186,3 +310,57 @@ def test_semicolons_are_explained(tmp_path: Path):
 
 def test_a_table_without_rows_is_refused(tmp_path: Path):
     assert "at least one row below its header, found none" in _message(tmp_path, "path,class\n")
+
+
+def _problems(tmp_path: Path, words: list[str], classes: list[str] | None = None) -> list[str]:
+    file = tmp_path / "table.csv"
+    file.write_text("part\n" + "".join(f'"{word}"\n' for word in words))
+    config = FolderData(split_column="part")
+    names = classes or [str(index) for index in range(len(words))]
+    return role_problems(config, read_table(file), read_roles(words), names)
+
+
+def test_words_are_read_whatever_their_case_and_spaces():
+    assert read_roles(["Train", " TEST ", "query", "gallery"]) == [
+        "train",
+        "test",
+        "query",
+        "gallery",
+    ]
+    assert read_roles(["", "training", "undecided"]) == [None, None, None]
+
+
+@pytest.mark.parametrize("words", [["train", "test"], ["train", "query", "gallery"]])
+def test_a_whole_split_has_no_problems(tmp_path: Path, words: list[str]):
+    assert _problems(tmp_path, words) == []
+
+
+def test_an_unknown_word_is_named_with_its_row_and_the_nearest_word(tmp_path: Path):
+    assert _problems(tmp_path, ["train", "tset"]) == [
+        "row 3, column 'part': must be one of train, test, query, gallery. Got 'tset'. "
+        "Did you mean 'test'?"
+    ]
+
+
+def test_validation_is_explained(tmp_path: Path):
+    (problem,) = _problems(tmp_path, ["train", "val", "test"])
+    assert problem.endswith("Validation classes are taken from train by data.validation_fraction.")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["test", "test"], "must have rows with train. Found test."),
+        (["train"], "must have rows with test, or query and gallery. Found train."),
+        (["train", "query"], "must have rows with test, or query and gallery. Found query, train"),
+        (["train", "test", "gallery"], "must have test, or query and gallery. Found gallery, te"),
+    ],
+)
+def test_a_split_that_cannot_be_evaluated_is_told(tmp_path: Path, words: list[str], message: str):
+    (problem,) = _problems(tmp_path, words)
+    assert message in problem
+
+
+def test_a_class_on_both_sides_is_told(tmp_path: Path):
+    (problem,) = _problems(tmp_path, ["train", "train", "test"], ["cat", "dog", "cat"])
+    assert problem.startswith("class 'cat' must be in train or in the test")

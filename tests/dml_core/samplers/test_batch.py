@@ -1,3 +1,5 @@
+"""Tests of the shuffled sampler."""
+
 import numpy as np
 import pytest
 
