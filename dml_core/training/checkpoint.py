@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, and refused when damaged."""
+"""Checkpoints: written atomically, and refused when damaged."""
 
 import hashlib
 import json
@@ -36,15 +36,15 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 class DamagedCheckpoint(ValueError):
-    """A checkpoint cannot be trusted; the message names the file and what is wrong."""
+    """A checkpoint is unusable; the message names the file and the problem."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything a trial needs to go on after an epoch as if it had never stopped.
+    """The state from which a trial resumes after an epoch, bit for bit.
 
-    The random streams are named by seed and epoch, so these two numbers hold them, and the
-    schedule is a function of the step.
+    Seed and epoch determine the random streams, and the step determines the learning rate, so
+    neither generators nor a scheduler are stored.
     """
 
     config: TrialConfig
@@ -56,7 +56,7 @@ class Checkpoint:
     best_epoch: int = 0
     best_score: float = float("-inf")
     best_model: dict[str, Any] = field(default_factory=dict)
-    """Weights of the best epoch: only those that training moves."""
+    """Weights of the best epoch, without the frozen ones."""
     in_channels: int = 3
     num_classes: int = 0
     label_scale: tuple[float, ...] = ()
@@ -66,19 +66,19 @@ class Checkpoint:
     """Training code, libraries and kind of device, from `say_maker`; empty where unknown."""
 
     def selected_model(self) -> dict[str, Any]:
-        """Returns the weights that the trial's result is made of."""
+        """Returns the weights that the trial is judged by."""
         if self.config.training.select == "last" or not self.best_model:
             return self.model
         return {**self.model, **self.best_model}
 
     @property
     def selected_epoch(self) -> int:
-        """Which epoch the selected weights are of."""
+        """The epoch of the selected weights."""
         return self.epoch if self.config.training.select == "last" else self.best_epoch
 
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
-    """Writes a checkpoint so that `path` holds the old or the new one, also after a crash."""
+    """Writes a checkpoint atomically: after a crash `path` holds the old or the new one."""
     content = _to_plain(checkpoint)
     content["digest"] = _digest(content)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
     Raises:
         FileNotFoundError: when there is none.
-        DamagedCheckpoint: when its content does not match its digest or is no checkpoint.
+        DamagedCheckpoint: when the file is no checkpoint or does not match its digest.
     """
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist.")
@@ -115,13 +115,13 @@ def load_checkpoint(path: Path) -> Checkpoint:
     try:
         return _from_plain(content)
     except (TypeError, ValueError, KeyError) as error:
-        # Whoever knows the format can compute a digest: only what is inside can be believed.
+        # An attacker can compute a valid digest, so the content is validated too.
         reason = str(error).splitlines()[0][:200]
-        raise DamagedCheckpoint(f"checkpoint {path} is of another form: {reason}") from error
+        raise DamagedCheckpoint(f"checkpoint {path} has invalid content: {reason}") from error
 
 
 def load_newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Returns the newest whole checkpoint of a folder, and a message for each damaged one."""
+    """Returns the newest intact checkpoint of a folder, and a message for each damaged one."""
     refusals: list[str] = []
     for path in sorted(folder.glob("epoch_*.pt"), reverse=True):
         try:
@@ -133,23 +133,23 @@ def load_newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 @contextmanager
 def weights_must_fit() -> Iterator[None]:
-    """Turns what torch says of weights that do not fit into a refusal of the checkpoint."""
+    """Converts torch's errors about weights that do not fit to DamagedCheckpoint."""
     try:
         yield
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())[:300]
         raise DamagedCheckpoint(
-            f"the checkpoint's weights are not those of its own configuration: {reason}"
+            f"the weights of the checkpoint do not fit its configuration: {reason}"
         ) from error
 
 
 def checkpoint_path(folder: Path, epoch: int) -> Path:
-    """Returns the file of an epoch's checkpoint."""
+    """Returns the path of an epoch's checkpoint."""
     return folder / f"epoch_{epoch:06d}.pt"
 
 
 def remove_old_checkpoints(folder: Path, *, keep: int) -> None:
-    """Removes all but the newest checkpoints, and what a killed writer left behind."""
+    """Removes all but the newest checkpoints, and partial files of a killed writer."""
     for path in sorted(folder.glob("epoch_*.pt"), reverse=True)[keep:]:
         path.unlink(missing_ok=True)
     for path in folder.glob(".*.partial"):
@@ -179,12 +179,12 @@ def _check_types(values: dict[str, Any]) -> None:
     for name in ("model", "best_model", "loss"):
         tensors = values.get(name, {})
         if not all(isinstance(key, str) and isinstance(t, Tensor) for key, t in tensors.items()):
-            raise TypeError(f"{name} holds other things than tensors by name")
+            raise TypeError(f"{name} must map names to tensors")
     texts = [text for pair in values.get("made_with", {}).items() for text in pair]
     if not all(isinstance(text, str) for text in texts):
-        raise TypeError("made_with holds other things than texts by name")
+        raise TypeError("made_with must map names to texts")
     if not all(isinstance(scale, float) for scale in values["label_scale"]):
-        raise TypeError("label_scale holds other things than numbers")
+        raise TypeError("label_scale must hold numbers")
     if min(values["epoch"], values["best_epoch"], values["num_classes"]) < 0:
         raise ValueError("a count is below zero")
     if values["in_channels"] not in (1, 3):
@@ -192,17 +192,17 @@ def _check_types(values: dict[str, Any]) -> None:
 
 
 def _digest(content: dict[str, Any]) -> str:
-    """Returns a hash over every tensor's bytes and every other value."""
+    """Returns a hash over the bytes of every tensor and over every other value."""
     hasher = hashlib.sha256()
     hasher.update(json.dumps(_describe(content, hasher), sort_keys=True).encode())
     return hasher.hexdigest()
 
 
 def _describe(value: Any, hasher: "hashlib._Hash") -> Any:
-    """Returns a JSON-like stand-in of a value; tensors go into the hash by their bytes."""
+    """Returns a JSON-like description of a value; the bytes of tensors go into the hash."""
     if isinstance(value, Tensor):
         data = value.detach().cpu().contiguous()
-        # Read in place: a million proxies need no second copy for that.
+        # Hashed in place: a million proxies need no copy.
         hasher.update(data.reshape(-1).view(torch.uint8).numpy().data)
         return ["tensor", str(data.dtype), list(data.shape)]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What a trial reports: after each epoch, and at its end."""
+"""The reports of a trial: one after each epoch, and its result."""
 
 import resource
 import sys
@@ -19,27 +19,27 @@ from dml_core.training.checkpoint import (
 
 @dataclass(frozen=True)
 class EpochReport:
-    """One epoch in numbers."""
+    """The numbers of one epoch; each is a line of epochs.jsonl."""
 
     epoch: int
     """Finished epochs, this one included."""
     num_epochs: int
     train_loss: float
     active_fraction: float | None
-    """Mean share of the loss's terms that were active; None where the loss does not tell."""
+    """Mean share of active terms in the loss; None if the loss does not give it."""
     diagnostics: dict[str, float] = field(default_factory=dict)
-    """Means over the epoch of the loss's other scalar diagnostics."""
+    """Means over the epoch of the other scalar diagnostics of the loss."""
     learning_rates: dict[str, float] = field(default_factory=dict)
-    """By part, as they were in the last step."""
+    """By parameter group, at the last step."""
     images_per_second: float = 0.0
-    """Training images, validation not counted."""
+    """Training only; validation does not count."""
     train_seconds: float = 0.0
     peak_memory_mib: float = 0.0
-    """Of the process on the CPU, of the device's allocator on a GPU."""
+    """Peak of the process on a CPU, of the device's allocator on a GPU."""
     validation: dict[str, float] = field(default_factory=dict)
     """Validation metrics; empty in epochs without validation."""
     tables: dict[str, list[list[float]]] = field(default_factory=dict)
-    """Square tables of the validation, such as `hardest_distances`, class by class."""
+    """Square tables of the validation by class, such as `hardest_distances`."""
 
 
 Outcome = Literal["finished", "stopped", "diverged", "collapsed"]
@@ -52,18 +52,18 @@ class TrialResult:
     outcome: Outcome
     """finished; stopped by the callback; diverged (NaN or infinity); collapsed (all alike)."""
     reason: str
-    """For a trial that did not finish: what happened, where, and what is left."""
+    """For a trial that did not finish: the cause, the place, and the last good state."""
     epoch: int
     """Finished epochs."""
     step: int | None
-    """Step within the next epoch at which it diverged."""
+    """Step of the next epoch at which the trial diverged."""
     best_epoch: int
     best_score: float
     reports: list[EpochReport]
 
 
 def measure_peak_memory_mib(device: torch.device) -> float:
-    """Returns the most memory used so far, in MiB."""
+    """Returns the peak memory so far, in MiB."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device)) / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -72,13 +72,13 @@ def measure_peak_memory_mib(device: torch.device) -> float:
 
 
 EpochCallback = Callable[[EpochReport, Checkpoint], bool | None]
-"""Gets the report and the state after an epoch; returning False stops the trial.
+"""Receives the report and the checkpoint of an epoch; returning False stops the trial.
 
-The checkpoint's tensors belong to the running trial: save it before returning."""
+The tensors of the checkpoint belong to the running trial: save them before returning."""
 
 
 def keep_in_folder(folder: Path) -> EpochCallback:
-    """Returns a callback that keeps the newest checkpoints of a trial in a folder."""
+    """Returns a callback that saves the newest checkpoints of a trial to a folder."""
 
     def save(report: EpochReport, checkpoint: Checkpoint) -> None:
         training = checkpoint.config.training

@@ -1,4 +1,4 @@
-"""The moving parts of a running trial: built from a configuration, restored from a checkpoint."""
+"""The state of a running trial: built from a configuration, restored from a checkpoint."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -29,13 +29,13 @@ from dml_core.trials.key import FREE_KEYS, say_maker
 
 @dataclass
 class TrialState:
-    """What training moves, and what it reads."""
+    """The objects that training changes and those that it reads."""
 
     config: TrialConfig
     device: torch.device
     model: EmbeddingModel
     network: Callable[[Tensor], Tensor]
-    """The model from the kind of inputs that this trial reads: pixels, or cached activations."""
+    """The model from this trial's inputs on: pixels, or cached activations."""
     loss: MetricLoss
     optimizer: Optimizer
     sampler: BatchSampler
@@ -52,7 +52,7 @@ class TrialState:
     best_score: float = float("-inf")
     best_model: dict[str, Any] | None = None
     frozen_state: dict[str, Tensor] | None = None
-    """What checkpoints hold of the frozen stages, collected once."""
+    """Weights of the frozen blocks for checkpoints, collected once."""
 
     @property
     def num_steps(self) -> int:
@@ -61,9 +61,9 @@ class TrialState:
 
     @property
     def loader_workers(self) -> int:
-        """Threads that make batches ahead; none where handing one over takes longer than making it.
+        """Threads that prefetch batches; 0 for cached activations on the CPU.
 
-        That is so of activations on the CPU, which lie in memory as they are used.
+        There a batch is a copy from memory, which is faster than handing it over.
         """
         if isinstance(self.train_inputs, ActivationInputs) and self.device.type == "cpu":
             return 0
@@ -73,7 +73,7 @@ class TrialState:
 def build_state(
     config: TrialConfig, data: DevelopmentData, *, group: WorkerGroup | None = None
 ) -> TrialState:
-    """Returns a trial before its first step."""
+    """Returns the state of a trial before its first step."""
     device = choose_device(config.training.device)
     targets = make_targets(data.train, config)
     sampler = build_sampler(
@@ -110,7 +110,7 @@ def _build_modules(
         loss = build_loss_from_config(
             config.loss, num_classes=num_classes, embedding_dim=config.model.embedding_dim
         )
-    # One gradient row for each proxy of the step, never for each class.
+    # One gradient row per sampled proxy instead of one per class.
     if isinstance(loss, ProxyLoss) and loss.draws_subset:
         loss.sparse_gradient = True
     return model, loss.to(device)
@@ -119,7 +119,7 @@ def _build_modules(
 def build_trial_model(
     config: TrialConfig, *, in_channels: int, device: torch.device
 ) -> EmbeddingModel:
-    """Returns a trial's network before its first step."""
+    """Returns the network of a trial before its first step."""
     with seeded_torch(config.seed, "model"):
         model = build_model(config, in_channels=in_channels)
     place_model(model, device=device, channels_last=config.training.channels_last)
@@ -139,7 +139,7 @@ def build_trial_optimizer(
 
 
 def take_checkpoint(state: TrialState) -> Checkpoint:
-    """Returns the trial's state after an epoch; its tensors still belong to the trial."""
+    """Returns the checkpoint of a state; its tensors still belong to the trial."""
     return Checkpoint(
         config=state.config,
         epoch=state.epoch,
@@ -159,17 +159,17 @@ def take_checkpoint(state: TrialState) -> Checkpoint:
 
 
 def _collect_model(state: TrialState) -> dict[str, Tensor]:
-    """Returns the model's `state_dict`, of which only what learns is collected anew."""
+    """Returns the `state_dict` of the model; the frozen part is collected only once."""
     if state.frozen_state is None:
         state.frozen_state = state.model.frozen.state_dict(prefix="frozen.")
     return state.model.learned_state(copy.copy(state.frozen_state))
 
 
 def restore_state(state: TrialState, checkpoint: Checkpoint) -> None:
-    """Puts a checkpoint's content into a freshly built trial.
+    """Loads a checkpoint into a freshly built state.
 
     Raises:
-        ValueError: when the checkpoint is of another configuration or other data.
+        ValueError: when the checkpoint has another configuration or other data.
     """
     _check_same_trial(state, checkpoint)
     with weights_must_fit():
@@ -190,7 +190,7 @@ def _check_same_trial(state: TrialState, checkpoint: Checkpoint) -> None:
         if now.get(key) != then.get(key) and key not in FREE_KEYS
     ]
     if (state.data_hash, state.split_hash) != (checkpoint.data_hash, checkpoint.split_hash):
-        differing.append("the prepared data or their split have another hash")
+        differing.append("the hash of the prepared data or of their split")
     maker = say_maker(state.device) if checkpoint.made_with else {}
     if state.group is not None and not state.group.is_rank_zero:
         # The other ranks may run on other machines than the one that wrote the checkpoint.
@@ -205,5 +205,5 @@ def _check_same_trial(state: TrialState, checkpoint: Checkpoint) -> None:
         raise ValueError(
             "a trial resumes only with the configuration, data, training code, libraries and kind "
             "of device that it started with. "
-            f"Different are:{listed}\nStart afresh with another output folder, or set these back."
+            f"These differ:{listed}\nStart afresh with another output folder, or set these back."
         )

@@ -177,7 +177,7 @@ def test_crafted_files_are_refused_before_they_fill_the_memory(name, tmp_path):
     [
         ({"epoch": "3"}, "epoch is a str"),
         ({"model": [1]}, "model is a list"),
-        ({"model": {"a": 1}}, "model holds other things than tensors"),
+        ({"model": {"a": 1}}, "model must map names to tensors"),
         ({"config": "{}{"}, "of another form"),
         ({"config": '{"loss": {"name": "evil"}}'}, "of another form"),
         ({"label_scale": ["a"]}, "label_scale holds"),
@@ -196,5 +196,5 @@ def test_a_signed_checkpoint_of_another_form_is_refused(change, message, tmp_pat
 def test_a_signed_checkpoint_with_the_weights_of_another_model_is_refused(tmp_path):
     path = tmp_path / "a.pt"
     path.write_bytes(sign({**SOUND, "model": {"a": torch.zeros(2)}}))
-    with pytest.raises(DamagedCheckpoint, match="not those of its own configuration"):
+    with pytest.raises(DamagedCheckpoint, match="do not fit its configuration"):
         load_trained_model(load_checkpoint(path))
