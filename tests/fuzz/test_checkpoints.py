@@ -178,12 +178,12 @@ def test_crafted_files_are_refused_before_they_fill_the_memory(name, tmp_path):
         ({"epoch": "3"}, "epoch is a str"),
         ({"model": [1]}, "model is a list"),
         ({"model": {"a": 1}}, "model must map names to tensors"),
-        ({"config": "{}{"}, "of another form"),
-        ({"config": '{"loss": {"name": "evil"}}'}, "of another form"),
-        ({"label_scale": ["a"]}, "label_scale holds"),
+        ({"config": "{}{"}, "invalid content"),
+        ({"config": '{"loss": {"name": "evil"}}'}, "invalid content"),
+        ({"label_scale": ["a"]}, "label_scale must hold"),
         ({"in_channels": 10**9}, "in_channels is 1000000000"),
         ({"best_epoch": -1}, "below zero"),
-        ({"more": 1}, "of another form"),
+        ({"more": 1}, "invalid content"),
     ],
 )
 def test_a_signed_checkpoint_of_another_form_is_refused(change, message, tmp_path):
