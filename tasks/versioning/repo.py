@@ -7,6 +7,7 @@ StageOrigin holds.
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Any
 
 import networkx
 from dvc.dependency import ParamsDependency
+from dvc.dvcfile import Lockfile
 from dvc.fs import localfs
 from dvc.repo import Repo, lock_repo
 from dvc.rwlock import rwlock
@@ -194,8 +196,20 @@ def commit_stage(folder: Path, name: str, origin: StageOrigin | None = None) -> 
             stage.md5 = stage.compute_md5()
             repo.stage_cache.save(stage)
             stage.commit()
-            stage.dump(update_pipeline=False)
+            _write_lock(repo, stage)
         return origin.list_changes(now)
+
+
+def _write_lock(repo: Repo, stage: PipelineStage) -> None:
+    """Adds a stage to dvc.lock, whole or not at all."""
+    lock = Path(repo.root_dir, "dvc.lock")
+    # DVC writes dvc.lock in place: a process killed meanwhile would leave it empty or cut short.
+    partial = Path(repo.tmp_dir, "dvc.lock.partial")
+    partial.unlink(missing_ok=True)
+    if lock.exists():
+        shutil.copy(lock, partial)
+    Lockfile(repo, str(partial)).dump(stage)
+    os.replace(partial, lock)
 
 
 def list_changes(folder: Path, name: str, origin: StageOrigin) -> list[str]:

@@ -20,17 +20,19 @@ SCORES = "results/tiny/evaluate/scores.json"
 ANSWER = "reports/tiny/answer.json"
 
 STOP_AT = "DML_TEST_STOP_AT"
-"""Regular expression of a path. The process that opens such a file for writing stops itself."""
+"""An audit event of Python and a regular expression of a path, with a blank between them."""
 HOOK = f'''
 import os, re, signal, sys
 
-wanted = re.compile(os.environ["{STOP_AT}"])
+wanted, expression = os.environ["{STOP_AT}"].split(" ", 1)
 
-def stop_at_file(event, arguments):
-    if event == "open" and wanted.search(str(arguments[0])) and set(str(arguments[1])) & set("wax"):
-        os.kill(os.getpid(), signal.SIGSTOP)
+def stop_there(event, arguments):
+    if event == wanted:
+        path, mode = (arguments[1], "w") if event == "os.rename" else arguments[:2]
+        if set(str(mode)) & set("wax") and re.search(expression, str(path)):
+            os.kill(os.getpid(), signal.SIGSTOP)
 
-sys.addaudithook(stop_at_file)
+sys.addaudithook(stop_there)
 '''
 
 
@@ -62,14 +64,14 @@ def read_printed(folder):
     return (folder / "home" / "printed.txt").read_text()[-3000:]
 
 
-def kill_at(folder, path, look):
-    """Kills a run with -9 at the moment when it begins to write a file.
+def kill_at(folder, moment, look):
+    """Kills a run with -9 at the moment when it opens a file for writing or renames it.
 
-    Python's audit events give the moment: the process stops itself before it opens the file.
+    Python's audit events give the moment: the process stops itself just before it.
 
     Args:
         folder: the project.
-        path: regular expression of the file's path.
+        moment: as STOP_AT.
         look: called while the process stands still.
 
     Returns:
@@ -78,7 +80,7 @@ def kill_at(folder, path, look):
     hook = folder / "home" / "hook"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(HOOK)
-    run = start(folder, PYTHONPATH=str(hook), **{STOP_AT: path})
+    run = start(folder, PYTHONPATH=str(hook), **{STOP_AT: moment})
     process = psutil.Process(run.pid)
 
     def has_stopped_or_ended():
@@ -142,7 +144,7 @@ def test_a_run_killed_in_evaluate_resumes_with_the_same_scores(tmp_path, undistu
         assert list(partial.iterdir())
         assert not (folder / "results" / "tiny" / "evaluate").exists()
 
-    killed = kill_at(folder, r"/\.evaluate\.partial-[^/]*/scores\.", look)
+    killed = kill_at(folder, r"open /\.evaluate\.partial-[^/]*/scores\.", look)
     assert_all_end(killed)
     assert not (folder / "results" / "tiny" / "evaluate").exists()
     assert "sweep@tiny" in list_locked(folder)
@@ -157,11 +159,13 @@ def test_a_run_killed_in_evaluate_resumes_with_the_same_scores(tmp_path, undistu
 
 
 @pytest.mark.parametrize(
-    ("path", "is_whole"),
-    [(r"/\.tiny\.partial-[^/]*/index\.html", False), (r"/dvc\.lock$", True)],
+    ("moment", "is_whole"),
+    [(r"open /\.tiny\.partial-[^/]*/index\.html", False), (r"os.rename /dvc\.lock$", True)],
     ids=["while the page is written", "while dvc.lock is written"],
 )
-def test_a_run_killed_in_report_resumes_with_the_same_answer(tmp_path, undisturbed, path, is_whole):
+def test_a_run_killed_in_report_resumes_with_the_same_answer(
+    tmp_path, undisturbed, moment, is_whole
+):
     folder = copy_without_report(undisturbed, tmp_path / "project")
 
     def look():
@@ -170,7 +174,7 @@ def test_a_run_killed_in_report_resumes_with_the_same_answer(tmp_path, undisturb
             (partial,) = (folder / "reports").glob(".tiny.partial-*")
             assert (partial / "answer.json").exists()
 
-    killed = kill_at(folder, path, look)
+    killed = kill_at(folder, moment, look)
     assert_all_end(killed)
     assert (folder / "reports" / "tiny").exists() == is_whole
     assert "report@tiny" not in list_locked(folder)

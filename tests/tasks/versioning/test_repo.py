@@ -1,4 +1,5 @@
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +25,20 @@ from dvc.repo import Repo
 with Repo(sys.argv[1]).lock:
     print("held", flush=True)
     time.sleep(60)
+"""
+DIE_WHILE_DVC_WRITES = """
+import os, signal, sys
+from pathlib import Path
+from dvc.utils.serialize import _yaml
+from tasks.versioning.repo import commit_stage
+
+def write_a_part(data, stream):
+    stream.write("schema: '2.0'\\nstages: {prepare")
+    stream.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+_yaml._dump = write_a_part
+commit_stage(Path(sys.argv[1]), "prepare")
 """
 
 
@@ -69,6 +84,20 @@ def test_an_unknown_stage_suggests_a_near_one(project):
 def test_a_stage_without_its_outputs_cannot_be_committed(project):
     with pytest.raises(DvcError, match=r"wrote data/prepared/glyphs, and it is gone"):
         commit_stage(project, "prepare")
+
+
+def test_a_process_killed_while_dvc_writes_leaves_the_lock_file_whole(tmp_path):
+    folder = make_project(tmp_path, studies=("a",))
+    run_stage(folder, "prepare")
+    commit_stage(folder, "prepare")
+    before = (folder / "dvc.lock").read_bytes()
+    command = [sys.executable, "-c", DIE_WHILE_DVC_WRITES, str(folder)]
+    killed = subprocess.run(command, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert (folder / "dvc.lock").read_bytes() == before
+    # What it left behind is in no later process's way.
+    commit_stage(folder, "prepare")
+    assert (folder / "dvc.lock").read_bytes() == before
 
 
 def test_a_broken_file_is_named(tmp_path):
