@@ -1,18 +1,19 @@
-"""Finds the tracking store, makes a local one where none is named, and checks that it answers."""
+"""The tracking store: its address, a local one where none is named, and links to its pages."""
 
 import fcntl
+import json
 import logging
 import os
 import re
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from dml_core.config.pipeline import MlflowConfig
 from tasks.secrets import make_owner_only_file, make_owner_only_folder
@@ -28,13 +29,13 @@ _ENVIRONMENT = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_PRINT_MODEL_URLS_ON_CREATION": "false",
-    # Whoever calls retries by himself; MLflow's own seven tries would hold him up for minutes.
+    # The callers retry; MLflow's own seven retries would block them for minutes.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
 
-# Up to the last @ before a slash; without one, up to the last @ at all where no host comes first,
-# since a password may hold a slash that should have been encoded.
+# Up to the last @ before a slash; otherwise up to the last @ where no host comes first, since a
+# password may contain a slash that should have been encoded.
 _CREDENTIALS = re.compile(r"://(?:[^/\s'\"]*@|(?![^/@:\s]*(?::\d*)?/)[^\s'\"]*@)")
 UNREADABLE_ADDRESS = (
     "MLFLOW_TRACKING_URI must be https://USER:PASSWORD@HOST:PORT, where / ? # @ : and [ in USER "
@@ -45,15 +46,15 @@ UNREADABLE_ADDRESS = (
 
 
 _opened_files: dict[str, tuple[int, int]] = {}
-"""Which file stood behind each sqlite address when this process opened it last."""
+"""Device and inode of each sqlite file when this process last opened it, by address."""
 
 
 class TrackingError(ValueError):
-    """The tracking store cannot be used; the message names it and what to do."""
+    """The tracking store cannot be used; the message names it and a remedy."""
 
 
 class DamagedDatabase(TrackingError):
-    """The sqlite file cannot be used, and will not be by waiting."""
+    """The sqlite file cannot be used, and waiting does not help."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Tracking:
 
     uri: str
     artifact_root: str | None
-    """Where new experiments keep their files; None leaves it to the server."""
+    """Where new experiments store their files; None lets the server choose."""
 
     def client(self) -> "MlflowClient":
         """Returns a client of the store."""
@@ -72,12 +73,12 @@ class Tracking:
 
     @property
     def is_server(self) -> bool:
-        """Whether the store is a server with pages to look at."""
+        """Whether the store is a server with web pages."""
         return self.uri.startswith(("http://", "https://"))
 
 
 def silence_mlflow() -> None:
-    """Turns off telemetry and chatter; what the environment already says stays."""
+    """Turns off telemetry and notices; variables that are already set stay."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -89,7 +90,7 @@ def choose_tracking_uri(
 ) -> str:
     """Returns mlflow.tracking_uri, else MLFLOW_TRACKING_URI, else a sqlite file in the project.
 
-    Relative sqlite paths are taken from the project's folder.
+    Relative sqlite paths are relative to the project's folder.
     """
     chosen = config.tracking_uri or environment.get("MLFLOW_TRACKING_URI", "")
     uri = chosen.strip() or f"sqlite:///{DATABASE_FILE}"
@@ -106,7 +107,7 @@ def choose_tracking_uri(
 
 
 def open_tracking(config: MlflowConfig, *, project: Path) -> Tracking:
-    """Returns the tracking store after it has answered; a sqlite file is made where it is missing.
+    """Returns the tracking store after it has answered; creates a missing sqlite file.
 
     Raises:
         TrackingError: when it does not answer within mlflow.timeout_seconds.
@@ -122,18 +123,17 @@ def open_tracking(config: MlflowConfig, *, project: Path) -> Tracking:
 
 
 def take_credentials(uri: str) -> str:
-    """Returns a server's address without user and password, which MLflow then finds elsewhere.
+    """Returns a server's address without credentials, and sets MLflow's variables to them.
 
-    MLflow repeats the address in its errors, tags and files. It takes user and password from two
-    variables just as well, and repeats those nowhere.
+    MLflow repeats the address in its errors, tags and files, and the variables nowhere.
 
     Raises:
-        TrackingError: where user and password cannot be told from the rest; it repeats neither.
+        TrackingError: where the credentials cannot be parsed; it does not repeat the address.
     """
     parts = _split(uri)
     if parts.scheme not in ("http", "https"):
         return uri
-    # A token in the place of the user would stay in the address.
+    # A token in place of the user would stay in the address.
     if parts.username is not None and not parts.password:
         raise TrackingError(UNREADABLE_ADDRESS)
     if parts.username is None:
@@ -144,10 +144,10 @@ def take_credentials(uri: str) -> str:
 
 
 def _split(uri: str) -> SplitResult:
-    """Returns the parts of an address; an error must not repeat it, for it may hold a password."""
+    """Returns the parts of an address; errors do not repeat it, since it may hold a password."""
     try:
         parts = urlsplit(uri)
-        # A password with a slash ends the host too early, and its beginning is taken for a port.
+        # A slash in a password ends the host early, and the password's start is read as a port.
         is_readable = (parts.port or 1) > 0 and ("://" in uri or "@" not in uri)
     except ValueError:
         is_readable = False
@@ -162,7 +162,7 @@ def hide_credentials(uri: str) -> str:
 
 
 def reopen(tracking: Tracking) -> None:
-    """Makes the tables of a sqlite file that was deleted or replaced since it was opened.
+    """Creates the tables of a sqlite file that was deleted or replaced since it was opened.
 
     Raises:
         DamagedDatabase: where the file cannot be used.
@@ -172,7 +172,7 @@ def reopen(tracking: Tracking) -> None:
 
 
 def describe_store(tracking: Tracking) -> str:
-    """Returns how a message names a store: a file's path, or an address without a password."""
+    """Returns a store's name for messages: a file's path, or an address without credentials."""
     return hide_credentials(tracking.uri.removeprefix("sqlite:///"))
 
 
@@ -198,30 +198,30 @@ def _open_database(uri: str) -> Tracking:
 
 
 def _check_is_database(path: Path) -> None:
-    """Raises where a file is damaged; MLflow would try it again and again for 20 seconds."""
+    """Raises where a file is damaged; MLflow would retry for 20 seconds."""
     if path.exists() and path.stat().st_size:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as database:
             database.execute("select count(*) from sqlite_master").fetchone()
 
 
 def _make_tables(tracking: Tracking, path: Path) -> None:
-    """Makes the tables of an empty file, also of one that was deleted since it was opened."""
+    """Creates the tables of an empty file, also of one that was deleted since it was opened."""
     from mlflow.store.model_registry.sqlalchemy_store import SqlAlchemyStore as RegistryStore
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore as TrackingStore
 
     if _opened_files.get(tracking.uri, _identify(path)) != _identify(path):
-        # MLflow's connections stay open: they would read the file that was deleted. It has no
-        # other way to close them.
+        # MLflow's connections stay open and would read the deleted file. It has no public way to
+        # close them.
         for store in (TrackingStore, RegistryStore):
             store._get_or_create_engine(tracking.uri).dispose()
-    # Noted before as well: a file that cannot be used may be moved away next.
+    # Noted before as well: an unusable file may be moved away next.
     _opened_files[tracking.uri] = _identify(path)
     TrackingStore(tracking.uri, tracking.artifact_root)
     _opened_files[tracking.uri] = _identify(path)
 
 
 def _identify(path: Path) -> tuple[int, int]:
-    """Returns what tells a file from another one of the same name."""
+    """Returns device and inode, which distinguish files of the same name."""
     try:
         facts = path.stat()
     except FileNotFoundError:
@@ -231,7 +231,7 @@ def _identify(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Lets one process at a time in: two that create the same database would both fail."""
+    """Locks out other processes: two that create the same database would both fail."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -260,7 +260,7 @@ def _wait_for_server(tracking: Tracking, *, timeout_seconds: float) -> None:
 def _ask(tracking: Tracking, *, timeout_seconds: float) -> None:
     parts = urlsplit(tracking.uri)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    # A bare connection tells a wrong address at once, whatever MLflow's retries are set to.
+    # A bare connection fails at once for a wrong address, whatever MLflow's retries are.
     socket.create_connection((parts.hostname or "", port), timeout=timeout_seconds).close()
     limits = {
         "MLFLOW_HTTP_REQUEST_TIMEOUT": str(max(1, int(timeout_seconds))),
@@ -271,19 +271,19 @@ def _ask(tracking: Tracking, *, timeout_seconds: float) -> None:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether a server answered, and waiting would not change the answer."""
+    """Returns whether a server answered with an error that waiting does not change."""
     return re.search(r"error code 4\d\d", str(error)) is not None
 
 
 def first_line(error: BaseException, length: int = 300) -> str:
-    """Returns the first line of an error as a sentence, without passwords."""
+    """Returns the first line of an error as a sentence, without credentials."""
     lines = hide_credentials(str(error)).strip().splitlines() or [type(error).__name__]
     return lines[0][:length].rstrip(".") + "."
 
 
 @contextmanager
 def changed_environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables for a while."""
+    """Sets environment variables for the block."""
     before: dict[str, Any] = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -294,3 +294,41 @@ def changed_environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@dataclass(frozen=True)
+class PageLink:
+    """The address of a page of MLflow."""
+
+    path: str
+    """The part after the server's address."""
+    server: str
+    """The server's address; empty where the store is a file that no server shows yet."""
+
+    @property
+    def url(self) -> str:
+        """The whole address, or its path where there is no server."""
+        return f"{self.server}{self.path}"
+
+    def describe(self) -> str:
+        """Returns the address; without a server its path, and how to start one."""
+        if self.server:
+            return self.url
+        return f"{self.path} (start MLflow with: dml up, and put its address in front)"
+
+
+def link_comparison(
+    tracking: Tracking, *, experiment_ids: Sequence[str], run_ids: Sequence[str]
+) -> PageLink:
+    """Returns the page that compares runs side by side."""
+    runs, experiments = _encode(run_ids), _encode(experiment_ids)
+    path = f"/#/compare-runs?runs={runs}&experiments={experiments}"
+    return PageLink(path, _server_of(tracking))
+
+
+def _server_of(tracking: Tracking) -> str:
+    return hide_credentials(tracking.uri).rstrip("/") if tracking.is_server else ""
+
+
+def _encode(values: Sequence[str]) -> str:
+    return quote(json.dumps(list(values), separators=(",", ":")), safe="")

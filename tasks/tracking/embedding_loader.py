@@ -1,7 +1,7 @@
-"""Loads a packed embedding model. MLflow packs this file: it needs torch, numpy and Pillow alone.
+"""Loads a packed embedding model. MLflow packs this file, so it needs only torch, numpy, Pillow.
 
-The packed copy stands in a package beside a copy of image_decoding.py, so that images are prepared
-by the same code as the dataset that the model was trained on.
+The packed copy is in a package with a copy of image_decoding.py, so that images are prepared by
+the same code as the model's training data.
 """
 
 # B = batch, C = channels, D = embedding dim, H = height, S = input size, W = width
@@ -30,9 +30,9 @@ FACTS_FILE = "facts.json"
 IMAGE_COLUMN = "image"
 """The column of a table that holds the images, where it has more than one."""
 MAX_FILE_BYTES = 512 * 2**20
-"""Larger files are refused, as the preparation does."""
+"""Larger files are refused, as in the preparation."""
 SERVING_VARIABLE = "_MLFLOW_IS_IN_SERVING_ENVIRONMENT"
-"""Set by MLflow in a server: a request from elsewhere must not name files of this machine."""
+"""Set by MLflow in a server: a remote request must not name files of this machine."""
 
 _CHANNELS = (1, 3, 4)
 _TAKEN = (
@@ -42,7 +42,7 @@ _TAKEN = (
 
 
 class EmbeddingModel:
-    """Gives (B, D) float32 embeddings of images, prepared as those of the evaluation."""
+    """Computes (B, D) float32 embeddings of images, prepared as in the evaluation."""
 
     def __init__(self, folder: Path) -> None:
         facts = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))
@@ -61,10 +61,10 @@ class EmbeddingModel:
                 their base64 text, a Pillow image, or a uint8 array (H, W), (H, W, C) or (C, H, W)
                 with values from 0 to 255. Sizes may differ. Each is turned upright, converted and
                 resized as the dataset was; one that has the dataset's size stays as it is.
-            params: unused; MLflow gives it.
+            params: unused; MLflow passes it.
 
         Raises:
-            ValueError: where an image cannot be used, with its place.
+            ValueError: where an image cannot be used, with its position.
         """
         listed = self._list(images)
         if len(listed) == 0:
@@ -74,7 +74,7 @@ class EmbeddingModel:
             for start in range(0, len(listed), self.batch_size):
                 places = range(start, min(start + self.batch_size, len(listed)))
                 shape = (len(places), self.size_px, self.size_px, self.choices.channels)
-                # Laid out as the evaluation's batches are: other strides would round otherwise.
+                # The memory layout of the evaluation's batches: other strides round differently.
                 pixels = torch.empty(shape, dtype=torch.uint8).permute(0, 3, 1, 2)
                 for row, at in enumerate(places):
                     pixels[row] = self._fit(self._prepare(listed[at], at))[0]
@@ -100,7 +100,7 @@ class EmbeddingModel:
         return list(images.ravel() if images.dtype.kind in "OSU" else images)
 
     def _split_batch(self, images: np.ndarray) -> np.ndarray:
-        """Returns (B, H, W, C) of a batch whose channels come first or last."""
+        """Returns a batch as (B, H, W, C), whether its channels come first or last."""
         for channels in (self.choices.channels, *_CHANNELS):
             if images.shape[3] == channels:
                 return images
@@ -112,7 +112,7 @@ class EmbeddingModel:
         )
 
     def _prepare(self, image: Any, at: int) -> np.ndarray:
-        """Returns an image as the dataset holds its images: (H, W, C) uint8."""
+        """Returns an image as the dataset stores its images: (H, W, C) uint8."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -125,20 +125,20 @@ class EmbeddingModel:
             raise ValueError(f"image {at}{_name(image)} {error.reason}.") from error
 
     def _fit(self, image: np.ndarray) -> torch.Tensor:
-        """Returns (1, C, S, S) of a prepared image: the box that the evaluation looks at."""
+        """Returns a prepared image as (1, C, S, S), cropped as in the evaluation."""
         height, width = image.shape[:2]
         if not self.takes_whole:
             side = min(self.size_px, height, width)
             top, left = (height - side) // 2, (width - side) // 2
             image = image[top : top + side, left : left + side]
-        # Copied with the channels innermost, as the evaluation resizes, for equal rounding.
+        # Copied with the channels innermost, as in the evaluation, for equal rounding.
         pixels = torch.from_numpy(image.copy()[None]).permute(0, 3, 1, 2)
         if pixels.shape[2:] == (self.size_px, self.size_px):
             return pixels
         is_native = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
         size = [self.size_px, self.size_px]
         resized = torch.nn.functional.interpolate(
-            # Elsewhere torch resizes floats alone, as the evaluation does it there.
+            # On other CPUs torch resizes floats only, and so does the evaluation there.
             pixels if is_native else pixels.float(),
             size,
             mode="bilinear",
@@ -159,7 +159,7 @@ def _take_column(table: Any) -> Any:
 
 
 def _find_content(image: Any) -> bytes | None:
-    """Returns the bytes of an image file, where the image is one that is not decoded yet."""
+    """Returns the bytes of an image file; None for an image that is already decoded."""
     if isinstance(image, bytes | bytearray | memoryview):
         return bytes(image)
     if isinstance(image, os.PathLike):
@@ -167,7 +167,7 @@ def _find_content(image: Any) -> bytes | None:
     if isinstance(image, str):
         return _read_text(image)
     if isinstance(image, ImageFile.ImageFile) and image.tile and image.fp is not None:
-        # Not decoded yet. The preparation decodes large JPEGs at a fraction of their size.
+        # Not decoded yet: the preparation decodes large JPEGs at a fraction of their size.
         place = image.fp.tell()
         image.fp.seek(0)
         content = image.fp.read()
@@ -177,7 +177,7 @@ def _find_content(image: Any) -> bytes | None:
 
 
 def _read_text(text: str) -> bytes:
-    """Returns the bytes of the file that a text names, or of the file that it spells in base64."""
+    """Returns the bytes of the file that a text names, or that it holds in base64."""
     if text.startswith("data:"):
         text = text.partition(",")[2]
     elif os.environ.get(SERVING_VARIABLE, "").lower() != "true" and _is_there(text):
@@ -213,12 +213,12 @@ def _read_file(path: str | bytes) -> bytes:
 
 
 def _open_array(image: Any) -> Image.Image:
-    """Returns an array, or the nested lists that stand for it in JSON, as a Pillow image."""
+    """Returns an array, or its nested lists from JSON, as a Pillow image."""
     array = np.asarray(image)
     if array.ndim == 3 and array.shape[2] not in _CHANNELS and array.shape[0] in _CHANNELS:
         array = array.transpose(1, 2, 0)
     is_image = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in _CHANNELS)
-    # JSON has no bytes: whole numbers from 0 to 255 are the same.
+    # JSON has no bytes: integers from 0 to 255 are equivalent.
     if array.dtype.kind in "iu" and array.size and array.min() >= 0 and array.max() <= 255:
         array = array.astype(np.uint8)
     if not is_image or array.dtype != np.uint8:
@@ -229,7 +229,7 @@ def _open_array(image: Any) -> Image.Image:
 
 
 def _name(image: Any) -> str:
-    """Returns how a message names an image beside its place."""
+    """Returns an image's name for messages, after its position."""
     if isinstance(image, os.PathLike):
         return f" ({os.fspath(image)!r})"
     # Base64 text may have megabytes.
@@ -237,5 +237,5 @@ def _name(image: Any) -> str:
 
 
 def _load_pyfunc(data_path: str) -> EmbeddingModel:
-    """Returns the model in a folder; MLflow looks for this name."""
+    """Returns the model in a folder; MLflow calls this function by its name."""
     return EmbeddingModel(Path(data_path))

@@ -18,18 +18,25 @@ from dml_core.trials.spec import TrialSpec
 from dml_core.trials.table import read_trials
 from tasks.evaluate import GRID_FILE, best_winner
 from tasks.study import StudyContext, StudyRequest, load_context
-from tasks.tracking.address import DamagedDatabase, Tracking, open_tracking
+from tasks.tracking.address import (
+    DamagedDatabase,
+    PageLink,
+    Tracking,
+    link_comparison,
+    open_tracking,
+)
 from tasks.tracking.identity import (
     SweepFacts,
     SweepIdentity,
     find_differing_keys,
+    keep_numbers,
     make_trial_key,
     read_sweep_facts,
+    to_name,
+    to_params,
 )
-from tasks.tracking.links import PageLink, link_comparison
 from tasks.tracking.runs import PARENT_TAG, SweepRuns
 from tasks.tracking.sync import FINISHED, SweepSync, make_trial_tags
-from tasks.tracking.values import keep_numbers, to_name, to_params
 
 
 def may_pass(task: Any, run: Any, state: Any) -> bool:

@@ -1,10 +1,12 @@
-"""Says which sweep a record is of, so that it is found again and never made twice."""
+"""Identity and values of MLflow runs: the sweep, the params, the metrics and the tags."""
 
 import hashlib
 import json
+import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,14 @@ from dml_core.trials.key import digest_numbers, hash_training_code, read_librari
 
 @dataclass(frozen=True)
 class SweepFacts:
-    """Where a sweep's numbers come from."""
+    """The data, code and libraries of a sweep's numbers."""
 
     datasets: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Content hash and split hash of each dataset, by the name of its prepared folder."""
     code: str = ""
-    """Hash of the code that the numbers depend on."""
+    """Hash of the training code."""
     git_commit: str = ""
-    """The code's commit; empty outside of a repository."""
+    """The code's commit; empty outside a repository."""
     libraries: str = ""
     """Versions of the numerical libraries."""
 
@@ -45,7 +47,7 @@ class SweepFacts:
 
 @dataclass(frozen=True)
 class SweepIdentity:
-    """One sweep of one study over one state of the data and the code."""
+    """One sweep of one study with one version of the data and the code."""
 
     study: str
     digest: str
@@ -74,28 +76,19 @@ class SweepIdentity:
             study.name, study.digest, facts.data_hash, facts.code, tags, libraries=facts.libraries
         )
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "SweepIdentity":
-        """Returns the identity that `to_dict` described."""
-        return cls(**values)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the identity as JSON-like values."""
-        return asdict(self)
-
     @property
     def key(self) -> str:
-        """A hash that tells this sweep from every other one."""
+        """A hash that identifies this sweep."""
         return hash_key(self.study, self.digest, self.data_hash, self.code, self.libraries)
 
 
 def hash_key(*parts: str) -> str:
-    """Returns a hash of texts; unlike these it is safe in any search or file name."""
+    """Returns a hash of texts, which is safe in searches and file names."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def find_differing_keys(study: ResolvedStudy) -> list[str]:
-    """Returns the keys that arms set and whose values are not the same in all arms."""
+    """Returns the keys that arms set and whose values differ between arms."""
     keys = sorted({key for arm in study.arms for key in arm.layer})
     flats = [to_flat_dict(study.arm_config(arm.name)) for arm in study.arms]
     return [key for key in keys if any(flat.get(key) != flats[0].get(key) for flat in flats)]
@@ -110,14 +103,14 @@ def make_trial_key(trial_id: str, config: TrialConfig) -> str:
 
 
 def git_tags(facts: SweepFacts) -> dict[str, str]:
-    """Returns the tags of the code's commit; none outside of a repository."""
+    """Returns the tags of the code's commit; none outside a repository."""
     if not facts.git_commit:
         return {}
     return {"git_commit": facts.git_commit, "mlflow.source.git.commit": facts.git_commit}
 
 
 def read_sweep_facts(study: ResolvedStudy, *, project: Path) -> SweepFacts:
-    """Returns what is known of a study's data and of the code in a folder.
+    """Returns the hashes of a study's data and of the code in a folder.
 
     Raises:
         DatasetError: where a dataset is not prepared.
@@ -134,7 +127,7 @@ def read_sweep_facts(study: ResolvedStudy, *, project: Path) -> SweepFacts:
 
 
 def find_git_commit(project: Path) -> str:
-    """Returns the commit that a folder's repository is at; empty where there is none."""
+    """Returns the commit of a folder's repository; empty where there is none."""
     try:
         found = subprocess.run(
             ["git", "-C", str(project), "rev-parse", "HEAD"],
@@ -151,3 +144,81 @@ def find_git_commit(project: Path) -> str:
 def _join(hashes: list[str]) -> str:
     distinct = sorted(set(hashes))
     return distinct[0] if len(distinct) == 1 else hash_key(*distinct) if distinct else ""
+
+
+MAX_PARAM_LENGTH = 6000
+MAX_TAG_LENGTH = 8000
+MAX_NAME_LENGTH = 250
+
+_REPORT_NAMES = {
+    "train_loss": "train.loss",
+    "active_fraction": "train.active_fraction",
+    "images_per_second": "train.images_per_second",
+    "train_seconds": "train.seconds",
+    "peak_memory_mib": "train.peak_memory_mib",
+}
+
+
+def to_params(config: TrialConfig) -> dict[str, str]:
+    """Returns every knob of a trial as text, by its dotted key."""
+    return {to_name(key): to_param_text(value) for key, value in to_flat_dict(config).items()}
+
+
+def to_param_text(value: Any) -> str:
+    """Returns a value as text: words as they are, everything else as JSON."""
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    return shorten(text, MAX_PARAM_LENGTH)
+
+
+def is_same_param(one: str, other: str) -> bool:
+    """Returns whether two texts have the same value, as 7 and 7.0 have."""
+    if one == other:
+        return True
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return False
+
+
+def to_epoch_metrics(report: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the metrics of a line of epochs.jsonl by their dotted names."""
+    numbers = {name: report.get(key) for key, name in _REPORT_NAMES.items()}
+    groups = {
+        "train.": report.get("diagnostics"),
+        "train.learning_rate.": report.get("learning_rates"),
+        "validation.": report.get("validation"),
+    }
+    for prefix, group in groups.items():
+        numbers |= {f"{prefix}{name}": value for name, value in (group or {}).items()}
+    return keep_numbers(numbers)
+
+
+def keep_numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the values that are numbers, under names that MLflow accepts."""
+    return {
+        to_name(name): float(value)
+        for name, value in values.items()
+        # Counts of images are the same in every epoch and crowd the page.
+        if isinstance(value, Real) and ".num_" not in name
+    }
+
+
+def to_name(text: str) -> str:
+    """Returns a metric or param name that MLflow accepts, whatever the data contain."""
+    name = re.sub(r"[^\w.\- ]", "_", text, flags=re.ASCII).strip(" .") or "_"
+    # MLflow reads names of dots alone as folders.
+    return re.sub(r"\.{2,}", ".", name)[:MAX_NAME_LENGTH]
+
+
+def to_tags(values: Mapping[str, Any]) -> dict[str, str]:
+    """Returns tags as texts of a length that MLflow accepts, without those that are None."""
+    return {
+        key: shorten(str(value).replace("\x00", ""), MAX_TAG_LENGTH)
+        for key, value in values.items()
+        if value is not None
+    }
+
+
+def shorten(text: str, length: int) -> str:
+    """Returns a text cut to a length, with an ellipsis where it was longer."""
+    return text if len(text) <= length else text[: length - 1] + "…"

@@ -1,7 +1,7 @@
 """Packs a study's winner as an MLflow model and registers it.
 
-The model is an exported program with its weights: loading it runs no pickled code and imports
-nothing of this project.
+The model is an exported program with its weights: loading it runs no pickled code and does not
+import this project.
 """
 
 import base64
@@ -25,7 +25,7 @@ from dml_core.data.packing import choices_of
 from dml_core.training.checkpoint import Checkpoint, load_checkpoint
 from tasks.tracking import embedding_loader as loader
 from tasks.tracking.address import Tracking, TrackingError, changed_environment
-from tasks.tracking.values import to_name
+from tasks.tracking.identity import to_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 DIGEST_TAG = "dml.checkpoint"
 LOADER_TAG = "dml.loader"
-"""Name of the code that a version was packed with."""
+"""Name of the loader package of a version."""
 MODEL_NAME = "winner"
 TAKES = (
     "One image or a list, each a path, the bytes of an image file, their base64 text, a Pillow "
@@ -41,22 +41,22 @@ TAKES = (
     "(B, H, W, C) or (B, C, H, W); or a table with a column `image` of these. A server takes "
     "base64 text and arrays, no paths."
 )
-"""What the model's `predict` takes, for its readers: MLflow's signature cannot say it."""
+"""Inputs of the model's `predict`: MLflow's signature cannot express them."""
 
 
 @dataclass(frozen=True)
 class RegisteredWinner:
-    """Where a packed model is."""
+    """A registered version of a packed model."""
 
     name: str
     version: str
     alias: str
     is_champion: bool = True
-    """Whether the alias stands at this version."""
+    """Whether the alias points to this version."""
 
     @property
     def uri(self) -> str:
-        """What `mlflow.pyfunc.load_model` takes."""
+        """The address for `mlflow.pyfunc.load_model`."""
         return f"models:/{self.name}" + (
             f"@{self.alias}" if self.is_champion else f"/{self.version}"
         )
@@ -65,17 +65,17 @@ class RegisteredWinner:
 def register_winner(
     tracking: Tracking, config: MlflowConfig, *, study: str, run_id: str, checkpoint: Path
 ) -> RegisteredWinner:
-    """Logs a checkpoint's model to a run and registers it as a version.
+    """Logs a checkpoint's model to a run and registers it as a version; twice is safe.
 
-    The alias is set where nothing has it yet; it moves by `promote_winner` alone. The same
-    checkpoint again changes nothing, unless it was packed by other code: then it is packed anew,
-    and the alias follows where it stood at the former version.
+    The alias is set if no version has it; only `promote_winner` moves it. A second call with the
+    same checkpoint changes nothing, unless the loader's code changed: then the checkpoint is packed
+    anew, and the alias follows if it pointed to the former version.
 
     Args:
         tracking: the store.
         config: the registered model's name and its alias.
         study: name of the study, or of the folder of its results.
-        run_id: the run that the model belongs to, such as that of the winning arm.
+        run_id: the run of the model, such as that of the winning arm.
         checkpoint: the trained model.
     """
     client, name = tracking.client(), _model_name(config, study)
@@ -87,7 +87,7 @@ def register_winner(
         version = _log_model(tracking, run_id, name, load_checkpoint(checkpoint))
         client.set_model_version_tag(name, version, LOADER_TAG, name_package())
         client.set_model_version_tag(name, version, DIGEST_TAG, digest)
-    # A checkpoint that was packed by other code is the same winner in a newer form.
+    # The same checkpoint with another loader is the same winner.
     if champion in (None, former):
         client.set_registered_model_alias(name, config.alias, version)
         champion = version
@@ -100,7 +100,7 @@ def promote_winner(
     """Moves the alias to the version that was registered from a checkpoint; twice is safe.
 
     Raises:
-        TrackingError: where no version was.
+        TrackingError: where no version was registered from it.
     """
     client, name = tracking.client(), _model_name(config, study)
     version = _find_version(client, name, _hash_file(checkpoint))
@@ -122,7 +122,7 @@ def _hash_file(path: Path) -> str:
 
 
 def pack_model(checkpoint: Checkpoint, folder: Path) -> None:
-    """Writes the exported program and what its loader must know of the preparation."""
+    """Writes the exported program and the facts that its loader needs."""
     import torch
 
     from dml_core.measures.model_scores import load_trained_model
@@ -130,7 +130,7 @@ def pack_model(checkpoint: Checkpoint, folder: Path) -> None:
     config = checkpoint.config
     model = load_trained_model(checkpoint).requires_grad_(False)
     size = config.input_size_px
-    # Two images: torch would take a batch of one as the only size there is.
+    # Two images: torch would specialise the program to a batch of one.
     images = torch.zeros((2, checkpoint.in_channels, size, size), dtype=torch.uint8)
     shapes = ({0: torch.export.Dim("batch", min=1)},)
     folder.mkdir(parents=True, exist_ok=True)
@@ -147,10 +147,10 @@ def pack_model(checkpoint: Checkpoint, folder: Path) -> None:
 
 
 def pack_code(folder: Path) -> Path:
-    """Writes the loader and the preparation as a package; returns its folder.
+    """Writes the loader and the image decoding as a package; returns its folder.
 
-    The package is named after its content: two models may be loaded in one process, and Python
-    imports a name once.
+    The package is named after its content: a process may load two models, and Python imports a
+    name once.
     """
     package = folder / name_package()
     package.mkdir(parents=True)
@@ -160,7 +160,7 @@ def pack_code(folder: Path) -> Path:
 
 
 def name_package() -> str:
-    """Returns the name of the package with the loader and the preparation."""
+    """Returns the name of the package with the loader and the image decoding."""
     digest = hashlib.sha256(b"\0".join(_read_code().values())).hexdigest()[:12]
     return f"dml_embedding_{digest}"
 
@@ -188,7 +188,7 @@ def _log_model(tracking: Tracking, run_id: str, name: str, checkpoint: Checkpoin
         tempfile.TemporaryDirectory() as temporary,
         _current_run(tracking, run_id),
     ):
-        # MLflow warns of a type hint in its own sources when this part of it is imported.
+        # Importing this part of MLflow warns of a type hint in MLflow's own sources.
         warnings.filterwarnings("ignore", message=".*Any type hint is inferred as AnyType")
         data = Path(temporary) / "model"
         pack_model(checkpoint, data)
@@ -211,8 +211,8 @@ def _make_signature(embedding_dim: int) -> Any:
     from mlflow.models import ModelSignature
     from mlflow.types import Schema, TensorSpec
 
-    # Without inputs: MLflow would turn every list into a table of texts or numbers, or refuse it.
-    # The loader checks what it gets.
+    # Without inputs: MLflow would convert every list to a table of texts or numbers, or refuse it.
+    # The loader checks its inputs.
     embeddings = TensorSpec(np.dtype(np.float32), (-1, embedding_dim), name=None)
     return ModelSignature(outputs=Schema([embeddings]))
 
@@ -220,7 +220,7 @@ def _make_signature(embedding_dim: int) -> Any:
 def _list_requirements() -> list[str]:
     from importlib.metadata import version
 
-    # A local version such as 2.14.1+cpu is on no index.
+    # No index has a local version such as 2.14.1+cpu.
     return [
         f"{name}=={version(name).split('+')[0]}" for name in ("mlflow", "numpy", "pillow", "torch")
     ]
@@ -228,13 +228,13 @@ def _list_requirements() -> list[str]:
 
 @contextmanager
 def _current_run(tracking: Tracking, run_id: str) -> Iterator[None]:
-    """Makes a run the one that MLflow's functions write to, as they take no client."""
+    """Makes a run the active one, since MLflow's module-level functions take no client."""
     import mlflow
 
     client = tracking.client()
     status = client.get_run(run_id).info.status
     addresses = {"MLFLOW_TRACKING_URI": tracking.uri, "MLFLOW_REGISTRY_URI": tracking.uri}
-    # MLflow's setters write these variables, which would outlive this call.
+    # MLflow's setters change these variables permanently.
     with changed_environment(addresses):
         mlflow.set_tracking_uri(tracking.uri)
         try:
@@ -246,7 +246,7 @@ def _current_run(tracking: Tracking, run_id: str) -> Iterator[None]:
 
 
 def _find_version(client: "MlflowClient", name: str, digest: str) -> str | None:
-    """Returns the newest version of a model that was made from a checkpoint."""
+    """Returns the newest version of a model that was registered from a checkpoint."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -262,7 +262,7 @@ def _is_packed_as_now(client: "MlflowClient", name: str, version: str) -> bool:
 
 
 def _find_champion(client: "MlflowClient", name: str, alias: str) -> str | None:
-    """Returns the version that the alias stands at."""
+    """Returns the version that the alias points to."""
     from mlflow.exceptions import MlflowException
 
     try:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tasks.tracking.address import Tracking
-from tasks.tracking.identity import SweepIdentity, hash_key
-from tasks.tracking.values import is_same_param, to_tags
+from tasks.tracking.identity import SweepIdentity, hash_key, is_same_param, to_tags
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

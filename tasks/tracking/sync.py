@@ -22,10 +22,13 @@ from tasks.tracking.identity import (
     SweepIdentity,
     find_differing_keys,
     git_tags,
+    keep_numbers,
     make_trial_key,
+    to_epoch_metrics,
+    to_params,
+    to_tags,
 )
 from tasks.tracking.runs import STATUS_TAG, STEP_METRIC, EpochNumbers, RunEnd, SweepRuns
-from tasks.tracking.values import keep_numbers, to_epoch_metrics, to_params, to_tags
 
 MLFLOW_STATUS: dict[TrialStatus, str] = {
     "finished": "FINISHED",

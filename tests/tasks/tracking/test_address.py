@@ -1,3 +1,6 @@
+"""The tracking store's address, its database, and links to its pages."""
+
+import json
 import os
 import socket
 import sqlite3
@@ -8,6 +11,7 @@ import time
 import traceback
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -17,9 +21,11 @@ from dml_core.config.pipeline import MlflowConfig
 from tasks.tracking.address import (
     UNREADABLE_ADDRESS,
     DamagedDatabase,
+    Tracking,
     TrackingError,
     choose_tracking_uri,
     hide_credentials,
+    link_comparison,
     open_tracking,
     silence_mlflow,
     take_credentials,
@@ -195,3 +201,26 @@ def test_two_processes_may_create_the_database_at_once(tmp_path):
     both = [subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) for _ in range(2)]
     errors = [process.communicate(timeout=300)[1].decode() for process in both]
     assert [process.returncode for process in both] == [0, 0], errors
+
+
+def test_the_comparison_names_its_runs_and_experiments():
+    tracking = Tracking("http://127.0.0.1:5000/", artifact_root=None)
+    url = link_comparison(tracking, experiment_ids=["1"], run_ids=["aa", "bb"]).url
+    page, query = url.split("?")
+    assert page == "http://127.0.0.1:5000/#/compare-runs"
+    values = parse_qs(query)
+    assert json.loads(values["runs"][0]) == ["aa", "bb"]
+    assert json.loads(values["experiments"][0]) == ["1"]
+
+
+def test_a_file_has_a_path_and_says_how_to_see_it():
+    tracking = Tracking("sqlite:////tmp/mlflow.db", artifact_root=None)
+    link = link_comparison(tracking, experiment_ids=["1"], run_ids=["aa"])
+    assert link.url.startswith("/#/compare-runs?runs=%5B%22aa%22%5D")
+    assert "dml up" in link.describe()
+
+
+def test_no_link_shows_a_password():
+    tracking = Tracking("https://ann:secret@example.org", artifact_root=None)
+    link = link_comparison(tracking, experiment_ids=["1"], run_ids=["aa"])
+    assert link.url.startswith("https://example.org/#/compare-runs?")
