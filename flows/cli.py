@@ -1,7 +1,4 @@
-"""The `dml` command: each command reads its arguments and calls one function.
-
-Heavy libraries are imported inside the commands, so that `dml --help` answers at once.
-"""
+"""The `dml` command line: collects the commands of flows/commands and runs one of them."""
 
 import importlib
 import logging
@@ -9,20 +6,33 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from flows.cli_data import data_app
-from flows.cli_options import DEFAULT_PARAMS, ParamsOption, SetOption
-from flows.cli_servers import commands as server_commands
-from flows.cli_studies import commands as study_commands
-from flows.harmless_text import make_harmless
+from flows.commands import (
+    data,
+    doctor,
+    evaluate,
+    history,
+    logs,
+    losses,
+    plan,
+    prepare,
+    run,
+    schedule,
+    servers,
+    studies,
+    train,
+)
+from flows.commands.terminal import make_harmless
 from flows.interrupts import MISTAKES, stopped_by_signals
 from tasks.process import allow_restarts, collect_garbage_rarely
 from tasks.secrets import redact_logs
 from tasks.sources import choose_tree, hold_sources, imported_tree, is_pinned, pin_sources, use_tree
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_PINNED = ("baseline", "evaluate", "prepare", "run", "stage", "train")
+"""Commands that compute: they use pinned sources, so that edits in the folder do not reach them."""
 
 app = typer.Typer(
     name="dml",
@@ -33,85 +43,18 @@ app = typer.Typer(
     rich_markup_mode=None,
     epilog="Examples: dml run main; dml train --set loss.name=triplet; dml up",
 )
-
-
-@app.command()
-def prepare(
-    params: ParamsOption = DEFAULT_PARAMS,
-    set_: SetOption = None,
-    workers: Annotated[int, typer.Option(help="Processes; 0 takes all cores.", min=0)] = 0,
-) -> None:
-    """Pack a dataset for training: read, check, resize, split, hash."""
-    from flows.commands.prepare import run_prepare
-
-    run_prepare(params, set_ or [], workers=workers)
-
-
-@app.command()
-def train(
-    params: ParamsOption = DEFAULT_PARAMS,
-    set_: SetOption = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder of the run; by default named by its parameters.")
-    ] = None,
-) -> None:
-    """Train one model; the same command again goes on where it stopped."""
-    from flows.commands.train import run_train
-
-    run_train(params, set_ or [], output=output)
-
-
-@app.command()
-def evaluate(
-    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint file, or a run's folder.")],
-    set_: SetOption = None,
-    split: Annotated[str, typer.Option(help="test or validation.")] = "test",
-    output: Annotated[
-        Path | None, typer.Option(help="JSON file to write; by default beside the checkpoint.")
-    ] = None,
-) -> None:
-    """Judge a trained model on the test classes; print a table and write JSON."""
-    from flows.commands.evaluate import run_evaluate
-
-    run_evaluate(checkpoint, set_ or [], split=split, output=output)
-
-
-@app.command()
-def baseline(
-    params: ParamsOption = DEFAULT_PARAMS,
-    set_: SetOption = None,
-    of: Annotated[
-        str, typer.Option(help="pixels, or features: the network's before training.")
-    ] = "pixels",
-    split: Annotated[str, typer.Option(help="test or validation.")] = "validation",
-) -> None:
-    """Judge what needs no training: the scores that a model must beat."""
-    from flows.commands.baseline import run_baseline
-
-    run_baseline(params, set_ or [], of=of, split=split)
-
-
-@app.command()
-def losses() -> None:
-    """List the losses with their knobs, ranges and defaults."""
-    from flows.commands.losses import run_losses
-
-    run_losses()
-
-
-app.add_typer(data_app)
-app.add_typer(study_commands)
-app.add_typer(server_commands)
-
-
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_PINNED = ("baseline", "evaluate", "prepare", "run", "stage", "train")
-"""Commands that compute: they use the sources of their start, whatever happens to the folder."""
+# In the order of `dml --help`.
+for _module in (
+    *(prepare, train, evaluate, losses, data),
+    *(run, history, plan, logs, studies),
+    *(servers, doctor, schedule),
+):
+    app.add_typer(_module.commands)
 
 
 def main() -> None:
-    """Runs the command line; a mistake of the user's ends in a message, not in a traceback."""
-    with _told_mistakes():
+    """Runs the command line; a mistake of the user ends in a message without a traceback."""
+    with _reported_mistakes():
         is_elsewhere = _use_sources(sys.argv[1:])
     if is_elsewhere:
         importlib.import_module("flows.cli").main()
@@ -123,12 +66,12 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     logging.getLogger("dml_core").setLevel(logging.INFO)
     redact_logs()
-    with _told_mistakes(), stopped_by_signals():
+    with _reported_mistakes(), stopped_by_signals():
         app()
 
 
 def _use_sources(arguments: Sequence[str]) -> bool:
-    """Chooses the sources of a command; returns whether they are others than this process has."""
+    """Chooses the sources of a command; returns whether this process must import them anew."""
     if is_pinned():
         hold_sources()
         return False
@@ -154,7 +97,7 @@ def _keep_loopback_off_proxies() -> None:
 
 
 @contextmanager
-def _told_mistakes() -> Iterator[None]:
+def _reported_mistakes() -> Iterator[None]:
     try:
         yield
     except MISTAKES as error:

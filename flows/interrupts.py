@@ -17,13 +17,13 @@ MISTAKES = (
     IsADirectoryError,
     NotADirectoryError,
 )
-"""What a user can fix: reported in a line, without a traceback."""
+"""Errors that a user can fix: reported in one line, without a traceback."""
 
 
 def hide_mistakes_in_flows() -> None:
-    """Keeps Prefect from printing mistakes, once for each task and flow, which the command prints.
+    """Stops Prefect from printing mistakes for each task and flow: the command prints them once.
 
-    The run's page shows why it failed, and the traceback is in the run's log (`dml logs STUDY`).
+    The run's page shows the cause, and the run's log has the traceback (`dml logs STUDY`).
     """
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logger = logging.getLogger(name)
@@ -34,19 +34,19 @@ def hide_mistakes_in_flows() -> None:
 def _is_no_mistake(record: logging.LogRecord) -> bool:
     if record.exc_info and isinstance(record.exc_info[1], MISTAKES):
         return False
-    # Repeats the exception that was logged before it.
+    # This line repeats the exception of an earlier one.
     return not record.getMessage().startswith("Finished in state Failed(")
 
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Turns both signals into one clear line and the exit code that shells expect of them."""
+    """Turns SIGINT and SIGTERM into one line and the usual exit code."""
     received: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
         received.append(number)
         note_stop()
-        # Prefect would report a crash several times; whoever stops a command knows that.
+        # Prefect would report a crash several times; the user knows of the stop.
         logging.disable(logging.CRITICAL)
         raise KeyboardInterrupt
 
@@ -54,10 +54,10 @@ def stopped_by_signals() -> Iterator[None]:
     try:
         yield
     except BaseException as end:
-        # Typer and Prefect turn the interrupt into exceptions of their own.
+        # Typer and Prefect turn the interrupt into their own exceptions.
         if not received and not isinstance(end, KeyboardInterrupt):
             raise
-        typer.echo("dml: interrupted. The same command goes on where it stopped.", err=True)
+        typer.echo("dml: interrupted. The same command resumes it.", err=True)
         raise SystemExit(128 + (received[0] if received else signal.SIGINT)) from None
     finally:
         for number, handler in before.items():

@@ -1,48 +1,64 @@
 """dml data: brings in a dataset, and moves data to and from a DVC remote."""
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from dml_core.config.loading import (
-    load_project_config,
-    parse_overrides,
-    resolve_trial_config,
-    to_flat_dict,
+import typer
+
+from flows.commands.terminal import DEFAULT_PARAMS, ParamsOption, say
+
+if TYPE_CHECKING:
+    from dml_core.config.trial import TrialConfig
+
+RAW = Path("data") / "raw"
+"""The folder that the prepare stage depends on."""
+MANY_FILES = 10_000
+RemoteOption = Annotated[
+    str, typer.Option(help="Name of the DVC remote; the default one if empty.")
+]
+AllOption = Annotated[
+    bool, typer.Option("--all", help="Also the results of sweeps and the reports.")
+]
+commands = typer.Typer(
+    name="data",
+    help="Bring in your own images; keep data in a DVC remote.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="Example: dml data add ~/photos --name birds --set data.image_size_px=64 --write",
 )
-from dml_core.config.trial import TrialConfig
-from dml_core.config.yaml_files import render_section, write_section
-from dml_core.data.duplicates import (
-    FoundImage,
-    check_no_leaks,
-    describe_duplicates,
-    find_copies,
-    find_similar_names,
-    name_places,
-    summarise,
-)
-from dml_core.data.packing import UNREADABLE, digest_record
-from dml_core.data.prepare import sort_and_check
-from dml_core.data.sources.registry import list_images
-from dml_core.data.splits import split_classes
-from flows.commands.raw_folder import MANY_FILES, placed_in_raw
-from flows.commands.terminal import say
-from tasks.versioning.remote import pull_data, push_data, read_remote
-from tasks.versioning.session import DvcError, has_repo, track
 
 
-def run_data_add(
-    path: Path, assignments: list[str], *, name: str, table: str, params: Path, write: bool
+@commands.command()
+def add(
+    path: Annotated[Path, typer.Argument(help="A folder class/image, or an archive of one.")],
+    name: Annotated[str, typer.Option(help="Name of the dataset.")],
+    table: Annotated[
+        str, typer.Option(help="CSV or Parquet inside it with paths and classes.")
+    ] = "",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a parameter: --set data.color=gray. Repeatable."),
+    ] = None,
+    params: ParamsOption = DEFAULT_PARAMS,
+    write: Annotated[bool, typer.Option("--write", help="Write the parameters to FILE.")] = False,
 ) -> None:
-    """Checks a dataset, has DVC track it, and prints or writes the parameters that use it."""
+    """Check a dataset, track it with DVC, and print the parameters that use it."""
+    from dml_core.config.loading import parse_overrides
+    from tasks.versioning.session import DvcError, has_repo, track
+
     project = Path.cwd()
     if not has_repo(project):
         raise DvcError(
-            f"data are tracked by DVC, and {project} is no DVC project: it has no folder .dvc. "
+            f"DVC tracks the data, and {project} is no DVC project: it has no folder .dvc. "
             "Change to the project's folder, or run: dvc init"
         )
-    chosen = {"data.table": table, **parse_overrides(assignments)}
-    # Before anything is copied, because the name becomes a part of the copy's path.
+    chosen = {"data.table": table, **parse_overrides(set_ or [])}
+    # Checked before anything is copied, because the name becomes a part of the copy's path.
     _use_folder(params, name, chosen)
-    with placed_in_raw(path, project=project, name=name) as place:
+    with _placed_in_raw(path, project=project, name=name) as place:
         raw = place.relative_to(project).as_posix()
         config = _use_folder(params, name, {"data.raw": raw, **chosen})
         _check(config)
@@ -56,8 +72,11 @@ def run_data_add(
     _hand_over(config, params, write=write)
 
 
-def run_data_push(*, remote: str, everything: bool) -> None:
-    """Uploads datasets to the DVC remote."""
+@commands.command()
+def push(remote: RemoteOption = "", everything: AllOption = False) -> None:
+    """Upload datasets, raw and prepared, to the DVC remote."""
+    from tasks.versioning.remote import push_data, read_remote
+
     project = Path.cwd()
     target = read_remote(project, remote)
     count = push_data(project, remote=remote, everything=everything)
@@ -65,23 +84,46 @@ def run_data_push(*, remote: str, everything: bool) -> None:
     say(f"{target.name} ({target.shown_url}): {done}")
 
 
-def run_data_pull(name: str, *, remote: str, everything: bool) -> None:
-    """Downloads datasets from the DVC remote."""
+@commands.command()
+def pull(
+    name: Annotated[str, typer.Argument(help="One dataset; all if left out.")] = "",
+    remote: RemoteOption = "",
+    everything: AllOption = False,
+) -> None:
+    """Download datasets from the DVC remote."""
+    from tasks.versioning.remote import pull_data, read_remote
+
     project = Path.cwd()
     source = read_remote(project, remote)
     paths = pull_data(project, name, remote=remote, everything=everything)
     say(f"{source.name} ({source.shown_url}): {', '.join(paths) or 'everything is here already'}")
 
 
-def _use_folder(params: Path, name: str, chosen: dict[str, object]) -> TrialConfig:
-    """The parameters of params.yaml with the dataset in the place of the former one."""
+def _use_folder(params: Path, name: str, chosen: dict[str, object]) -> "TrialConfig":
+    """Returns the parameters of params.yaml with this dataset instead of the former one."""
+    from dml_core.config.loading import load_project_config, resolve_trial_config
+
     layer = load_project_config(params).trial_params
     others = {key: value for key, value in layer.items() if not key.startswith("data.")}
     dataset = {"data.name": "folder", "data.alias": name, **chosen}
     return resolve_trial_config(others, dataset, source=f"{params} with this dataset")
 
 
-def _check(config: TrialConfig) -> None:
+def _check(config: "TrialConfig") -> None:
+    from dml_core.data.duplicates import (
+        FoundImage,
+        check_no_leaks,
+        describe_duplicates,
+        find_copies,
+        find_similar_names,
+        name_places,
+        summarise,
+    )
+    from dml_core.data.packing import UNREADABLE, digest_record
+    from dml_core.data.prepare import sort_and_check
+    from dml_core.data.sources.registry import list_images
+    from dml_core.data.splits import split_classes
+
     listing = list_images(config.data)
     records = sort_and_check(listing.records, dataset=config.data.folder_name)
     split = split_classes(records, config.data)
@@ -89,7 +131,7 @@ def _check(config: TrialConfig) -> None:
         f"{config.data.folder_name}: {len(records):,} images, {len(split.development):,} classes "
         f"to develop on, {len(split.test):,} held back for the test"
     )
-    # Files of the same bytes only: equal pixels and look-alikes are found when they are packed.
+    # Compares bytes only; `dml prepare` finds equal pixels and look-alikes.
     digests = [digest_record(record, root=listing.root) for record in records]
     images = [
         FoundImage(record.path, record.class_name, digest, content=digest)
@@ -112,7 +154,10 @@ def _count_files(folder: Path) -> int:
     return sum(1 for path in folder.rglob("*") if path.is_file())
 
 
-def _hand_over(config: TrialConfig, params: Path, *, write: bool) -> None:
+def _hand_over(config: "TrialConfig", params: Path, *, write: bool) -> None:
+    from dml_core.config.loading import to_flat_dict
+    from dml_core.config.yaml_files import render_section, write_section
+
     flat = to_flat_dict(config)
     values = {key.removeprefix("data."): v for key, v in flat.items() if key.startswith("data.")}
     first = {key: values.pop(key) for key in ("name", "alias", "raw", "table")}
@@ -120,6 +165,58 @@ def _hand_over(config: TrialConfig, params: Path, *, write: bool) -> None:
         write_section(params, "data", first | values)
         say(f"  parameters    written to the section data of {params}")
     else:
-        say(f"Put this in the place of the section data of {params}, or add --write:\n")
+        say(f"Replace the section data of {params} with this, or add --write:\n")
         say(render_section("data", first | values))
     say("next: dml prepare")
+
+
+@contextmanager
+def _placed_in_raw(path: Path, *, project: Path, name: str) -> Iterator[Path]:
+    """Yields the path of a dataset in data/raw; copies one from elsewhere.
+
+    Removes the copy if the block raises; never touches the original.
+    """
+    from dml_core.data.records import DatasetError
+
+    source, raw = path.expanduser().resolve(), project.resolve() / RAW
+    if not source.exists():
+        raise DatasetError(f"there is no file or folder {path}. Name the dataset's folder.")
+    if source.is_relative_to(raw) and source != raw:
+        yield project / source.relative_to(project.resolve())
+        return
+    if project.resolve().is_relative_to(source):
+        raise DatasetError(f"{path} holds this project itself. Name the folder of the images.")
+    target = raw / (name if source.is_dir() else name + "".join(source.suffixes))
+    if target.exists():
+        raise DatasetError(
+            f"{target} must be free for a copy of {path}. Found something there. Choose another "
+            f"--name, or add what is there with: dml data add {RAW / target.name} --name {name}"
+        )
+    say(f"copying {path} to {RAW / target.name}")
+    try:
+        _copy(source, target)
+        yield project / RAW / target.name
+    except BaseException:
+        _remove(target)
+        raise
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        # Keeps links: following one may lead out of the dataset or in circles.
+        shutil.copytree(source, target, symlinks=True)
+    else:
+        shutil.copy2(source, target)
+
+
+def _remove(target: Path) -> None:
+    from dml_core.data.sources.raw_search import UNPACKED_SUFFIX, archive_stem
+
+    if target.is_dir():
+        shutil.rmtree(target)
+        return
+    target.unlink(missing_ok=True)
+    # The check unpacks an archive beside it.
+    unpacked = f"{archive_stem(target.name)}{UNPACKED_SUFFIX}"
+    shutil.rmtree(target.with_name(unpacked), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""dml doctor: whether everything that a run needs is there, and what to do where it is not."""
+"""dml doctor: checks everything that a run needs, with a remedy for each problem."""
 
 import json
 import os
@@ -6,63 +6,77 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from dml_core.config.problems import suggest
-from flows.commands.terminal import say
-from flows.doctor.environment import (
-    check_ports,
-    check_python,
-    check_sources,
-    check_versions,
-    find_installed_tree,
+import typer
+
+from flows.commands.terminal import (
+    DEFAULT_PARAMS,
+    JsonOption,
+    ParamsOption,
+    ProfileOption,
+    SetOption,
+    say,
 )
-from flows.doctor.probes import PROBES, DoctorRequest, Finding, broken, ok, run_probes
-from flows.servers.access import sign_in_to_prefect
-from flows.servers.connect import choose_mlflow, choose_prefect
-from flows.servers.processes import find_process
-from flows.servers.record import ServerRecord, load_records
-from tasks.study import StudyRequest, load_context
+
+if TYPE_CHECKING:
+    from flows.doctor.probes import DoctorRequest, Finding
+    from flows.servers.record import ServerRecord
+    from tasks.study import StudyRequest
 
 HERE = ("python", "sources", "versions", "plan", "ports", "servers")
 """Subjects that need no separate process."""
+PortOption = Annotated[
+    int | None, typer.Option(help="Port that must be free for `dml up`.", min=1, max=65535)
+]
+commands = typer.Typer()
 
 
-def run_doctor(
-    request: StudyRequest,
-    *,
-    timeout_seconds: float,
-    ports: Mapping[str, int | None],
-    only: Sequence[str],
-    as_json: bool,
+@commands.command()
+def doctor(
+    study: Annotated[str, typer.Argument(help="The study whose plan is checked.")] = "main",
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+    profile: ProfileOption = None,
+    timeout: Annotated[
+        float, typer.Option(help="Time limit of a check in seconds; all run at once.", min=1)
+    ] = 60.0,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Check only this subject. Repeatable.")
+    ] = None,
+    prefect_port: PortOption = None,
+    mlflow_port: PortOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Prints what was found; ends with 1 when something is broken.
+    """Check everything that a run needs, with a remedy for each problem; ends with 1 if broken."""
+    from flows.doctor.probes import PROBES, run_probes
+    from tasks.study import StudyRequest
 
-    Args:
-        request: the study whose plan is looked at.
-        timeout_seconds: for each probe; they run at once.
-        ports: for each server the port that must be free; None for the usual one.
-        only: subjects to look at; none takes all.
-        as_json: print JSON instead of lines.
-    """
-    check_subjects(only)
+    request = StudyRequest(
+        study=study, profile=profile, params=str(params), overrides=tuple(set_ or ())
+    )
+    chosen = only or [*HERE, *(probe.name for probe in PROBES)]
+    _check_subjects(chosen)
     started = time.monotonic()
     records, findings = _read_records(Path.cwd())
-    findings += _check_here(only, ports, records)
-    probes = [probe for probe in PROBES if not only or probe.name in only]
-    # Every probe reads the plan, so that without a sound one there is nothing to ask them.
+    ports = {"prefect": prefect_port, "mlflow": mlflow_port}
+    findings += _check_here(chosen, ports, records)
+    # Every probe reads the plan, so that they run only if it is sound.
     plan = _check_plan(request)
-    if not only or "plan" in only or plan.state == "broken":
+    if "plan" in chosen or plan.state == "broken":
         findings.append(plan)
     if plan.state == "ok":
-        asked = make_request(request, records, timeout_seconds=timeout_seconds)
-        findings += run_probes(probes, asked)
-    _print(request, findings, seconds=time.monotonic() - started, as_json=as_json)
+        probes = [probe for probe in PROBES if probe.name in chosen]
+        findings += run_probes(probes, _make_request(request, records, timeout_seconds=timeout))
+    _print(study, findings, seconds=time.monotonic() - started, as_json=as_json)
     if any(finding.state == "broken" for finding in findings):
         raise SystemExit(1)
 
 
-def check_subjects(names: Sequence[str]) -> None:
-    """Raises ValueError where a name is no subject."""
+def _check_subjects(names: Sequence[str]) -> None:
+    from dml_core.config.problems import suggest
+    from flows.doctor.probes import PROBES
+
     known = [*HERE, *(probe.name for probe in PROBES)]
     for name in names:
         if name not in known:
@@ -72,9 +86,17 @@ def check_subjects(names: Sequence[str]) -> None:
 
 
 def _check_here(
-    only: Sequence[str], ports: Mapping[str, int | None], records: Mapping[str, ServerRecord]
-) -> list[Finding]:
-    """What needs no process of its own."""
+    chosen: Sequence[str], ports: Mapping[str, int | None], records: "Mapping[str, ServerRecord]"
+) -> "list[Finding]":
+    """Runs the checks that need no separate process."""
+    from flows.doctor.environment import (
+        check_ports,
+        check_python,
+        check_sources,
+        check_versions,
+        find_installed_tree,
+    )
+
     checks: dict[str, Callable[[], list[Finding]]] = {
         "python": lambda: [check_python()],
         "sources": lambda: [check_sources(Path.cwd(), find_installed_tree())],
@@ -82,15 +104,18 @@ def _check_here(
         "ports": lambda: check_ports(ports, records),
         "servers": lambda: _check_records(records),
     }
-    return [f for name, check in checks.items() if not only or name in only for f in check()]
+    return [finding for name in checks if name in chosen for finding in checks[name]()]
 
 
-def make_request(
-    study: StudyRequest, records: Mapping[str, ServerRecord], *, timeout_seconds: float
-) -> DoctorRequest:
-    """Returns what the probes are asked, with the servers that a run in this folder would use."""
+def _make_request(
+    study: "StudyRequest", records: "Mapping[str, ServerRecord]", *, timeout_seconds: float
+) -> "DoctorRequest":
+    """Returns the request for the probes, with the servers that a run in this folder would use."""
+    from flows.doctor.probes import DoctorRequest
+    from flows.servers.connect import choose_mlflow, choose_prefect
+
     source = "PREFECT_API_URL" if os.environ.get("PREFECT_API_URL") else "started by dml up"
-    # The probes' processes inherit the addresses and what signs in to them.
+    # The probes' processes inherit the addresses and the credentials.
     if record := records.get("prefect"):
         os.environ.update(choose_prefect(record))
     if record := records.get("mlflow"):
@@ -103,18 +128,24 @@ def make_request(
     )
 
 
-def _check_plan(request: StudyRequest) -> Finding:
+def _check_plan(request: "StudyRequest") -> "Finding":
+    from flows.doctor.probes import broken, ok
+    from tasks.study import load_context
+
     try:
         context = load_context(request)
     except (ValueError, OSError) as error:
-        return broken(
-            "plan", str(error), "Correct the parameters or the study; dml check tells all"
-        )
+        remedy = "Correct the parameters or the study; dml check lists all problems"
+        return broken("plan", str(error), remedy)
     trials = context.study.trials_per_arm
     return ok("plan", f"{request.study}: {len(context.study.arms)} arms, {trials} tries for each")
 
 
-def _read_records(folder: Path) -> tuple[dict[str, ServerRecord], list[Finding]]:
+def _read_records(folder: Path) -> "tuple[dict[str, ServerRecord], list[Finding]]":
+    from flows.doctor.probes import broken
+    from flows.servers.access import sign_in_to_prefect
+    from flows.servers.record import load_records
+
     try:
         records = load_records(folder)
         for record in records.values():
@@ -124,24 +155,24 @@ def _read_records(folder: Path) -> tuple[dict[str, ServerRecord], list[Finding]]
         return {}, [broken("servers", str(error), "Correct that file, then run: dml up")]
 
 
-def _check_records(records: Mapping[str, ServerRecord]) -> list[Finding]:
-    dead = [r for r in records.values() if find_process(r.pid, created=r.created) is None]
+def _check_records(records: "Mapping[str, ServerRecord]") -> "list[Finding]":
+    from flows.doctor.probes import broken
+
     return [
         broken(
             "servers",
             f"the {record.title} that dml up started (process {record.pid}) has ended",
             f"Start it again: dml up. Its log: {record.log}",
         )
-        for record in dead
+        for record in records.values()
+        if not record.is_alive
     ]
 
 
-def _print(
-    request: StudyRequest, findings: list[Finding], *, seconds: float, as_json: bool
-) -> None:
+def _print(study: str, findings: "list[Finding]", *, seconds: float, as_json: bool) -> None:
     counts = {s: sum(f.state == s for f in findings) for s in ("ok", "warning", "broken")}
     if as_json:
-        head = {"study": request.study, "seconds": round(seconds, 1), **counts}
+        head = {"study": study, "seconds": round(seconds, 1), **counts}
         print(json.dumps({**head, "findings": [asdict(f) for f in findings]}, indent=2))
         return
     for finding in findings:

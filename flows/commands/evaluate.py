@@ -1,38 +1,63 @@
-"""dml evaluate: a trained model against the test classes."""
+"""dml evaluate and dml baseline: scores of a trained model, and those that it must beat."""
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from dml_core.config.loading import parse_overrides, resolve_trial_config, to_flat_dict
-from dml_core.measures.model_scores import evaluate_checkpoint
-from dml_core.training.checkpoint import Checkpoint, load_checkpoint, load_newest_checkpoint
-from flows.commands.splits import open_split
-from flows.commands.terminal import print_scores, say
+import typer
+
+from flows.commands.terminal import (
+    DEFAULT_PARAMS,
+    ParamsOption,
+    SetOption,
+    SplitOption,
+    print_scores,
+    say,
+)
+
+if TYPE_CHECKING:
+    from dml_core.config.data import DataBase
+    from dml_core.data.prepared import ImageSet, PreparedInfo
+    from dml_core.training.checkpoint import Checkpoint
+
+commands = typer.Typer()
 
 
-def run_evaluate(path: Path, assignments: list[str], *, split: str, output: Path | None) -> None:
-    """Evaluates a checkpoint, prints every metric and writes them as JSON."""
-    checkpoint, found = _find_checkpoint(path)
-    stored = to_flat_dict(checkpoint.config)
-    config = resolve_trial_config(stored, parse_overrides(assignments), source="--set")
-    images, info = open_split(config.data, split)
-    if info.content_hash != checkpoint.data_hash:
+@commands.command()
+def evaluate(
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint file, or a run's folder.")],
+    set_: SetOption = None,
+    split: SplitOption = "test",
+    output: Annotated[
+        Path | None, typer.Option(help="JSON file to write; by default beside the checkpoint.")
+    ] = None,
+) -> None:
+    """Evaluate a trained model on the test classes; print a table and write JSON."""
+    from dml_core.config.loading import parse_overrides, resolve_trial_config, to_flat_dict
+    from dml_core.measures.model_scores import evaluate_checkpoint
+
+    model, found = _find_checkpoint(checkpoint)
+    stored = to_flat_dict(model.config)
+    config = resolve_trial_config(stored, parse_overrides(set_ or []), source="--set")
+    images, info = _open_split(config.data, split)
+    if info.content_hash != model.data_hash:
         raise ValueError(
             f"{config.data.prepared_path} is not the data that this model was trained on: its "
-            f"content hash is {info.content_hash}, the model's {checkpoint.data_hash}. "
+            f"content hash is {info.content_hash}, the model's {model.data_hash}. "
             "Prepare the data with the model's parameters (config.json beside its checkpoints)."
         )
-    scores = evaluate_checkpoint(checkpoint, images, evaluation=config.evaluation)
+    scores = evaluate_checkpoint(model, images, evaluation=config.evaluation)
     print_scores(
-        f"{checkpoint.config.loss.name}, epoch {checkpoint.selected_epoch}, "
+        f"{model.config.loss.name}, epoch {model.selected_epoch}, "
         f"{split} of {config.data.folder_name}",
         scores,
     )
-    name = "evaluation" if path.is_dir() else path.stem
-    target = output or (path if path.is_dir() else path.parent) / f"{name}-{split}.json"
+    is_folder = checkpoint.is_dir()
+    name = f"{'evaluation' if is_folder else checkpoint.stem}-{split}.json"
+    target = output or (checkpoint if is_folder else checkpoint.parent) / name
     record = {
         "checkpoint": found.name,
-        "epoch": checkpoint.selected_epoch,
+        "epoch": model.selected_epoch,
         "split": split,
         "data_hash": info.content_hash,
         "split_hash": info.split_hash,
@@ -42,7 +67,31 @@ def run_evaluate(path: Path, assignments: list[str], *, split: str, output: Path
     say(f"written to {target}")
 
 
-def _find_checkpoint(path: Path) -> tuple[Checkpoint, Path]:
+@commands.command()
+def baseline(
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+    of: Annotated[
+        str, typer.Option(help="pixels, or features: those of the network before training.")
+    ] = "pixels",
+    split: SplitOption = "validation",
+) -> None:
+    """Evaluate raw pixels or untrained features: the scores that a model must beat."""
+    from dml_core.config import load_trial_config
+    from dml_core.measures.model_scores import evaluate_raw_pixels, evaluate_untrained_features
+
+    kinds = {"pixels": evaluate_raw_pixels, "features": evaluate_untrained_features}
+    if of not in kinds:
+        raise ValueError(f"--of must be pixels or features. Got {of!r}.")
+    config = load_trial_config(params, set_ or [])
+    images, _ = _open_split(config.data, split)
+    scores = kinds[of](images, config)
+    print_scores(f"{of}, {split} of {config.data.folder_name}, no training", scores)
+
+
+def _find_checkpoint(path: Path) -> "tuple[Checkpoint, Path]":
+    from dml_core.training.checkpoint import load_checkpoint, load_newest_checkpoint
+
     if not path.is_dir():
         return load_checkpoint(path), path
     folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
@@ -52,3 +101,19 @@ def _find_checkpoint(path: Path) -> tuple[Checkpoint, Path]:
     if checkpoint is None:
         raise FileNotFoundError(f"there is no checkpoint in {path}. Train one with: dml train")
     return checkpoint, folder
+
+
+def _open_split(config: "DataBase", split: str) -> "tuple[ImageSet, PreparedInfo]":
+    """Returns the validation or the test images, and the description of their dataset."""
+    from dml_core.data.prepared import open_development, open_test
+    from dml_core.data.writing import TEST
+    from tasks.versioning.restoring import ensure_whole
+
+    if split == "test":
+        ensure_whole(config, (TEST,))
+        return open_test(config)
+    if split == "validation":
+        ensure_whole(config)
+        development = open_development(config)
+        return development.validation, development.info
+    raise ValueError(f"--split must be test or validation. Got {split!r}.")

@@ -1,20 +1,42 @@
-"""dml history: what a study scored over time."""
+"""dml history: the scores of a study over time."""
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.table import Table
+import typer
 
-from dml_core.analysis.history import Result, history_file, read_history
-from dml_core.studies.metrics import unit_of
-from flows.commands.terminal import print_table, say
-from flows.harmless_text import make_harmless
-from tasks.report_page.pictures import champion_interval, draw_history
-from tasks.study import StudyRequest, load_context
+from flows.commands.terminal import (
+    DEFAULT_PARAMS,
+    JsonOption,
+    ParamsOption,
+    ProfileOption,
+    StudyArgument,
+    make_harmless,
+    print_table,
+    say,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dml_core.analysis.history import Result
+
+commands = typer.Typer()
 
 
-def run_history(study: str, params: Path, *, profile: str | None, as_json: bool) -> None:
-    """Prints every result of a study and draws them beside its report."""
+@commands.command()
+def history(
+    study: StudyArgument,
+    params: ParamsOption = DEFAULT_PARAMS,
+    profile: ProfileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the scores of a study over time, by commit and data, and draw them."""
+    from dml_core.analysis.history import history_file, read_history
+    from tasks.report_page.pictures import draw_history
+    from tasks.study import StudyRequest, load_context
+
     context = load_context(StudyRequest(study=study, profile=profile, params=str(params)))
     name, sweep = context.request.folder_name, context.project.pipeline.sweep
     results = read_history(history_file(Path(sweep.results_root), name))
@@ -22,16 +44,18 @@ def run_history(study: str, params: Path, *, profile: str | None, as_json: bool)
         print(json.dumps({"results": [each.model_dump(mode="json") for each in results]}, indent=2))
         return
     if not results:
-        say(f"{name} has no history yet. Its first result makes it: dml run {study}")
+        say(f"{name} has no history yet. Its first result starts it: dml run {study}")
         return
     print_table(_make_table(results))
-    # Not in the report's own folder, which DVC tracks: a drawing more would make it stale.
+    # Not in the report's own folder, which DVC tracks: another picture would make it stale.
     target = Path(sweep.reports_root) / ".history" / name
     drawn = draw_history(results, target, title=context.study.definition.question)
     say(f"drawn in {' and '.join(str(path) for path in drawn)}")
 
 
-def _make_table(results: list[Result]) -> Table:
+def _make_table(results: "list[Result]") -> "Table":
+    from rich.table import Table
+
     table = Table()
     for column in ("time", "commit", "data", "champion", "score", "", "verdict", ""):
         table.add_column(column)
@@ -40,7 +64,10 @@ def _make_table(results: list[Result]) -> Table:
     return table
 
 
-def _describe(result: Result) -> list[str]:
+def _describe(result: "Result") -> list[str]:
+    from dml_core.studies.metrics import unit_of
+    from tasks.report_page.pictures import champion_interval
+
     unit = unit_of(result.metric)
     low, mean, high = (unit.show(value) for value in champion_interval(result))
     return [

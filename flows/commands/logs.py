@@ -1,35 +1,49 @@
-"""dml logs: what happened in the runs of a study."""
+"""dml logs: the events of a study's runs."""
 
 import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from flows.commands.terminal import say
-from tasks.run_log import list_logs, read_log
-from tasks.study import StudyRequest, load_context
+import typer
 
-_SECONDS_BETWEEN_LOOKS = 0.5
+from flows.commands.terminal import (
+    DEFAULT_PARAMS,
+    JsonLinesOption,
+    ParamsOption,
+    ProfileOption,
+    say,
+)
+
+_SECONDS_BETWEEN_READS = 0.5
+commands = typer.Typer()
 
 
-def run_logs(
-    study: str,
-    trial: str | None,
-    *,
-    params: Path,
-    profile: str | None,
-    every: bool,
-    follow: bool,
-    as_json: bool,
+@commands.command()
+def logs(
+    study: Annotated[str, typer.Argument(help="Name of a study.")],
+    trial: Annotated[
+        str | None, typer.Argument(help="Only this trial, such as triplet-seed0.")
+    ] = None,
+    params: ParamsOption = DEFAULT_PARAMS,
+    profile: ProfileOption = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every run that is kept.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the log until the run ends.")
+    ] = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
-    """Prints the log of the newest run, or of all runs that are kept."""
+    """Show the events of the newest run of a study: stages, trials, nodes, epochs, errors."""
+    from tasks.run_log import list_logs
+    from tasks.study import StudyRequest, load_context
+
     request = StudyRequest(study=study, profile=profile, params=str(params))
     folder = load_context(request).working_folder
     paths = list_logs(folder)
     if not paths:
         raise ValueError(f"study {study} has no log in {folder}. Run it first: dml run {study}")
-    chosen = paths if every else paths[-1:]
+    chosen = paths if all_ else paths[-1:]
     found = False
     for line in _follow(chosen[-1]) if follow else _read_all(chosen):
         if trial is None or line.get("trial") == trial:
@@ -45,7 +59,7 @@ def run_logs(
 
 
 def describe_line(line: Mapping[str, Any]) -> str:
-    """Returns a line of a log for people."""
+    """Returns a line of a log as readable text."""
     clock = str(line.get("time", ""))[:19].replace("T", " ")
     parts = [f"{clock} {line.get('event', '')}"]
     if "trial" in line:
@@ -71,17 +85,19 @@ def describe_line(line: Mapping[str, Any]) -> str:
 
 
 def _read_all(paths: list[Path]) -> Iterator[Mapping[str, Any]]:
+    from tasks.run_log import read_log
+
     for path in paths:
         yield from read_log(path)
 
 
 def _follow(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Yields the lines that are there and those that come, until the run has ended."""
+    """Yields all lines, then new ones until the run ends."""
     shown = 0
     while True:
-        lines = list(read_log(path))
+        lines = list(_read_all([path]))
         yield from lines[shown:]
         if lines and str(lines[-1].get("event")) in ("run ended", "run failed"):
             return
         shown = len(lines)
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        time.sleep(_SECONDS_BETWEEN_READS)

@@ -1,43 +1,63 @@
-"""dml plan: every trial that would run, and what it would cost, without running it."""
+"""dml plan: the trials of studies and their cost, without running them.
+
+The cost is measured where the data are prepared, and computed for a GPU elsewhere.
+"""
 
 from collections.abc import Iterable
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from dml_core.config.yaml_files import read_yaml_mapping
-from dml_core.studies.loading import is_file_itself
-from dml_core.studies.resolved import ResolvedStudy
-from dml_core.trials.spec import TrialSpec
-from flows.commands.planned_cost import NOTHING_MEASURED, describe, estimate
-from flows.commands.studies import study_names
-from flows.commands.terminal import say
-from tasks.study import STUDIES_FOLDER, StudyRequest, load_context
-from tasks.versioning.stages import find_stale_stages
+import typer
+
+from flows.commands.terminal import DEFAULT_PARAMS, ParamsOption, ProfileOption, SetOption, say
+
+if TYPE_CHECKING:
+    from dml_core.studies.cost import GpuEstimate, StudyCost
+    from dml_core.studies.resolved import ResolvedStudy
+    from dml_core.trials.spec import TrialSpec
+    from tasks.study import StudyContext, StudyRequest
+
+_COSTLY = ("data", "model", "trunk", "sampler", "loss", "augmentation")
+"""Sections that decide the time of a training step."""
+commands = typer.Typer()
 
 
-def run_plan(
-    names: list[str],
-    params: Path,
-    assignments: list[str],
-    *,
-    profile: str | None,
-    every: bool,
-    images_per_second: float | None,
+@commands.command()
+def plan(
+    studies: Annotated[list[str] | None, typer.Argument(help="Names of studies.")] = None,
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+    profile: ProfileOption = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every study, one line each.")] = False,
+    images_per_second: Annotated[
+        float | None,
+        typer.Option(help="Training speed of the GPU, instead of the assumed one.", min=0.01),
+    ] = None,
 ) -> None:
-    """Prints the trials of studies, the cost, and which stages are stale; of all a line each."""
-    if not names and not every:
+    """List the trials of studies, their cost, and the stale stages; run nothing.
+
+    If the data are prepared, the cost is measured on this machine. Otherwise it is computed in GPU
+    hours from published numbers.
+    """
+    from flows.commands.studies import study_names
+    from tasks.study import StudyRequest
+
+    if not studies and not all_:
         raise ValueError("dml plan needs the names of studies, or --all for every one.")
     requests = [
-        StudyRequest(study=name, profile=profile, params=str(params), overrides=tuple(assignments))
-        for name in (study_names() if every else names)
+        StudyRequest(study=name, profile=profile, params=str(params), overrides=tuple(set_ or ()))
+        for name in (study_names() if all_ else studies or [])
     ]
-    if every:
+    if all_:
         _print_table(requests, images_per_second)
         return
     for request in requests:
         _print_plan(request, images_per_second)
 
 
-def _print_plan(request: StudyRequest, images_per_second: float | None) -> None:
+def _print_plan(request: "StudyRequest", images_per_second: float | None) -> None:
+    from tasks.study import load_context
+    from tasks.versioning.stages import find_stale_stages
+
     context = load_context(request)
     study = context.study
     say(f"{study.name}: {study.definition.question}")
@@ -48,21 +68,23 @@ def _print_plan(request: StudyRequest, images_per_second: float | None) -> None:
         changed = ", ".join(f"{key}={value}" for key, value in arm.layer.items())
         seeds = ", ".join(str(seed) for seed in study.seeds)
         say(f"  repeat  {arm.name:32s} seeds {seeds}  ({changed})")
-    cost, gpu = estimate(context, images_per_second=images_per_second)
-    for line in describe(context, cost, gpu):
+    cost, gpu = _estimate(context, images_per_second=images_per_second)
+    for line in _describe_cost(context, cost, gpu):
         say(line)
     stale = find_stale_stages(request)
     say(f"stale stages: {', '.join(stale) or 'none, nothing would run'}")
 
 
-def _list_trials(study: ResolvedStudy) -> list[TrialSpec]:
+def _list_trials(study: "ResolvedStudy") -> "list[TrialSpec]":
     if study.searcher == "tpe" and study.searched_arms:
         say(f"  search  {study.trials_per_arm} tries for each arm, chosen as results come in (tpe)")
         return []
     return study.search_specs()
 
 
-def _print_table(requests: Iterable[StudyRequest], images_per_second: float | None) -> None:
+def _print_table(requests: "Iterable[StudyRequest]", images_per_second: float | None) -> None:
+    from tasks.study import load_context
+
     say(f"{'study':20s} {'arms':>5s} {'trials':>7s} {'cost':>16s}")
     totals: dict[str, float] = {}
     trials = 0
@@ -71,22 +93,98 @@ def _print_table(requests: Iterable[StudyRequest], images_per_second: float | No
             say(f"{request.study:20s} has no profile {request.profile!r}")
             continue
         context = load_context(request)
-        cost, gpu = estimate(context, images_per_second=images_per_second)
+        cost, gpu = _estimate(context, images_per_second=images_per_second)
         amount, unit = (gpu.hours, "GPU hours") if gpu else (cost.total_seconds / 60, "minutes")
         totals[unit] = totals.get(unit, 0.0) + amount
         trials += cost.num_trained
         shown = f"{amount:,.1f} {unit}"
         say(f"{request.study:20s} {len(context.study.arms):5d} {cost.num_trained:7d} {shown:>16s}")
     listed = " and ".join(f"{amount:,.1f} {unit}" for unit, amount in totals.items())
-    say(f"{trials} trials, {listed}; a trial that two studies ask for is counted twice")
+    say(f"{trials} trials, {listed}; a trial of two studies counts twice")
     if "minutes" in totals:
         say("minutes are of training on one core of this machine, validation not counted")
     if "GPU hours" in totals:
-        say(NOTHING_MEASURED)
+        say(_describe_assumptions())
 
 
-def _has_profile(request: StudyRequest) -> bool:
+def _has_profile(request: "StudyRequest") -> bool:
+    from dml_core.config.yaml_files import read_yaml_mapping
+    from dml_core.studies.loading import is_file_itself
+    from tasks.study import STUDIES_FOLDER
+
     if is_file_itself(request.profile):
         return True
     profiles = read_yaml_mapping(STUDIES_FOLDER / f"{request.study}.yaml").get("profiles")
     return request.profile in (profiles or {})
+
+
+def _estimate(
+    context: "StudyContext", *, images_per_second: float | None
+) -> "tuple[StudyCost, GpuEstimate | None]":
+    """Returns a study's cost; with an estimate for a GPU if it was not measured."""
+    from dml_core.studies.cost import estimate_gpu_hours
+    from tasks.study import is_prepared
+
+    if images_per_second is None and all(is_prepared(data) for data in context.datasets):
+        return _measure(context.study), None
+    gpu = estimate_gpu_hours(context.study, images_per_second=images_per_second)
+    return gpu.cost, gpu
+
+
+def _describe_cost(
+    context: "StudyContext", cost: "StudyCost", gpu: "GpuEstimate | None"
+) -> list[str]:
+    from dml_core.data.parallel import count_cores
+
+    counted = (
+        f"{cost.num_search_trials} search and {cost.num_repeat_trials} repeat trials, "
+        f"{cost.num_trained} of them to train"
+    )
+    if gpu is not None:
+        listed = [f"  {assumption}" for assumption in gpu.assumptions]
+        return [f"{counted}: about {gpu.hours:,.1f} GPU hours", _describe_assumptions(), *listed]
+    workers = max(context.study.arm_config(arm.name).trial.workers for arm in context.study.arms)
+    cores = context.project.pipeline.ray.cpus_per_trial * workers
+    at_once = max(1, int(count_cores() / cores))
+    seconds = cost.wall_seconds(num_concurrent=at_once) / workers
+    return [
+        f"{counted}, {cost.total_seconds / 60:.1f} minutes of training on one core, about "
+        f"{seconds / 60:.1f} minutes with {at_once} trials at "
+        "once (measured on this machine, validation not counted)"
+    ]
+
+
+def _describe_assumptions() -> str:
+    from dml_core.studies.cost import REFERENCE
+
+    return (
+        f"Assumed, since the data are not prepared here: {REFERENCE} (NVIDIA "
+        "DeepLearningExamples), time in proportion to operations and pixels, a validated image at "
+        "a third of a trained one; the test, loading and waiting are not counted. "
+        "--images-per-second N sets your own speed."
+    )
+
+
+def _measure(study: "ResolvedStudy") -> "StudyCost":
+    from dml_core.config.loading import to_flat_dict
+    from dml_core.data.prepared import open_development
+    from dml_core.measures.step_cost import measure_seconds_per_image
+    from dml_core.studies.cost import estimate_cost
+
+    # Arms with the same network and batch cost the same, so each kind is measured once.
+    rates: dict[str, float] = {}
+    measured: dict[tuple[object, ...], float] = {}
+    images = 0
+    for arm in study.arms:
+        config = study.arm_config(arm.name)
+        kind = tuple(
+            (key, str(value))
+            for key, value in to_flat_dict(config).items()
+            if key.split(".")[0] in _COSTLY
+        )
+        if kind not in measured:
+            data = open_development(config.data)
+            images = len(data.train)
+            measured[kind] = measure_seconds_per_image(config, data)
+        rates[arm.name] = measured[kind]
+    return estimate_cost(study, rates, images)

@@ -1,21 +1,34 @@
 """dml prepare: from raw images to the packed dataset."""
 
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from dml_core.config import load_trial_config
-from dml_core.data.duplicates import describe_duplicates
-from dml_core.data.prepare import prepare_dataset
-from dml_core.data.sources.registry import list_images
-from flows.commands.terminal import progress_bar, say
-from tasks.guardian import guarded_folder
-from tasks.versioning.restoring import restore_before_preparing
+import typer
+
+from flows.commands.terminal import DEFAULT_PARAMS, ParamsOption, SetOption, progress_bar, say
+
+if TYPE_CHECKING:
+    from dml_core.config.data import DataBase
+    from dml_core.data.prepared_info import PreparedInfo
+
+commands = typer.Typer()
 
 
-def run_prepare(params: Path, assignments: list[str], *, workers: int) -> None:
-    """Prepares the dataset that the parameters choose; says what was made and what was refused."""
-    config = load_trial_config(params, assignments).data
-    # Processes of a pool outlive a process that was killed.
+@commands.command()
+def prepare(
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+    workers: Annotated[int, typer.Option(help="Processes; 0 takes all cores.", min=0)] = 0,
+) -> None:
+    """Pack a dataset for training: read, check, resize, split, hash."""
+    from dml_core.config import load_trial_config
+    from dml_core.data.prepare import prepare_dataset
+    from dml_core.data.sources.registry import list_images
+    from tasks.guardian import guarded_folder
+    from tasks.versioning.restoring import restore_before_preparing
+
+    config = load_trial_config(params, set_ or []).data
+    # The processes of a pool would outlive a killed command.
     guarded_folder()
     restore_before_preparing(config)
     started = time.perf_counter()
@@ -29,7 +42,12 @@ def run_prepare(params: Path, assignments: list[str], *, workers: int) -> None:
             ),
             workers=workers or None,
         )
-    seconds = time.perf_counter() - started
+    _print_summary(config, info, seconds=time.perf_counter() - started)
+
+
+def _print_summary(config: "DataBase", info: "PreparedInfo", *, seconds: float) -> None:
+    from dml_core.data.duplicates import describe_duplicates
+
     say(
         f"{config.folder_name}: {info.num_development_images:,} images of "
         f"{info.num_development_classes:,} classes to develop on, {info.num_test_images:,} of "
@@ -46,6 +64,4 @@ def run_prepare(params: Path, assignments: list[str], *, workers: int) -> None:
         say("                listed in duplicates.csv, class names in dataset.json there")
     if info.single_image_classes:
         names = ", ".join(info.single_image_classes[:5])
-        say(
-            f"  single image  {len(info.single_image_classes)} classes have one image ({names})",
-        )
+        say(f"  single image  {len(info.single_image_classes)} classes have one image ({names})")

@@ -1,34 +1,60 @@
-"""dml run: the whole pipeline for one or several studies."""
+"""dml run and dml stage: the pipeline of one or several studies, whole or one stage of it."""
 
+import logging
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from flows.commands.studies import study_names
-from flows.commands.terminal import console, say
-from flows.servers.connect import set_up_prefect
-from tasks.study import StudyRequest, load_context
-from tasks.sweep.lock import check_is_free
-from tasks.versioning.stages import is_versioned, list_tracked
+import typer
+
+from flows.commands.terminal import (
+    DEFAULT_PARAMS,
+    JsonLinesOption,
+    ParamsOption,
+    ProfileOption,
+    SetOption,
+    console,
+    say,
+)
+
+if TYPE_CHECKING:
+    from tasks.report import Answer
+
+LOGGER = logging.getLogger(__name__)
+commands = typer.Typer()
 
 
-def run_studies_to_the_end(
-    names: list[str],
-    params: Path,
-    assignments: list[str],
-    *,
-    profile: str | None,
-    every: bool,
-    force: bool,
-    as_json: bool,
-    watch: bool = False,
-    promote: bool = False,
+@commands.command()
+def run(
+    studies: Annotated[
+        list[str] | None, typer.Argument(help="Names of studies; main by default.")
+    ] = None,
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+    profile: ProfileOption = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every study.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also stages that are up to date.")
+    ] = False,
+    as_json: JsonLinesOption = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="End with 1 if a score dropped significantly.")
+    ] = False,
+    promote: Annotated[
+        bool, typer.Option("--promote", help="Accept the results; their models become champions.")
+    ] = False,
 ) -> None:
-    """Runs what is stale of each study and prints the answers and where to look."""
-    chosen = study_names() if every else names or ["main"]
+    """Answer studies: prepare, sweep, evaluate, report; skip stages that are up to date."""
+    from flows.commands.studies import study_names
+    from flows.servers.connect import set_up_prefect
+    from tasks.study import StudyRequest, load_context
+    from tasks.sweep.lock import check_is_free
+    from tasks.versioning.stages import is_versioned, list_tracked
+
+    chosen = study_names() if all_ else studies or ["main"]
     # Mistakes are found here too, before Prefect starts, so that they end in a short message.
     for name in chosen:
         request = StudyRequest(
-            study=name, profile=profile, params=str(params), overrides=tuple(assignments)
+            study=name, profile=profile, params=str(params), overrides=tuple(set_ or ())
         )
         check_is_free(load_context(request).working_folder)
         if is_versioned(request):
@@ -42,25 +68,69 @@ def run_studies_to_the_end(
         studies=chosen,
         profile=profile,
         params=str(params),
-        overrides=assignments,
+        overrides=set_ or [],
         show="json" if as_json else "auto",
         force=force,
         promote=promote,
     )
     for answer in answers:
-        if as_json:
-            say(answer.model_dump_json())
-            continue
-        console.rule()
-        say(answer.question)
-        say(answer.text)
-        if answer.claims:
-            say(answer.claims_text)
-        say(f"report:  {answer.report}")
-        say(f"compare: {answer.compare_url}")
-        if answer.watch:
-            say(f"history: {answer.watch}")
+        _print_answer(answer, as_json=as_json)
     if not as_json:
         say(f"done in {time.perf_counter() - started:.0f} s")
     if watch and any(answer.has_dropped for answer in answers):
         raise SystemExit(1)
+
+
+@commands.command(hidden=True)
+def stage(
+    name: Annotated[str, typer.Argument(help="prepare, sweep, evaluate or report.")],
+    study: Annotated[str | None, typer.Argument(help="Name of a study.")] = None,
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+) -> None:
+    """Run one stage, stale or not, as dvc.yaml does."""
+    from flows.servers.connect import set_up_prefect
+    from tasks.study import StudyRequest
+    from tasks.versioning.stages import (
+        STAGES,
+        begin_stage,
+        check_origin,
+        is_versioned,
+        list_tracked,
+        pin_run,
+        track_study,
+    )
+
+    if name not in STAGES:
+        raise ValueError(f"a stage must be one of {', '.join(STAGES)}. Got {name!r}.")
+    if study is None and name != "prepare":
+        raise ValueError(f"stage {name} needs the name of a study, as in: dml stage {name} main")
+    request = StudyRequest(study=study or "main", params=str(params), overrides=tuple(set_ or ()))
+    # A study without stages has no place in dvc.lock.
+    is_known = name == "prepare" or not is_versioned(request) or request.study in list_tracked()
+    if is_known and name != "prepare":
+        # If the study has other images now, DVC finds out at the next call.
+        track_study(request)
+    pinned = pin_run(request, [name] if is_known else [])
+    wait_for_server = set_up_prefect()
+    from flows.ablation import STAGES as FLOWS
+
+    wait_for_server()
+    origin = begin_stage(name, pinned, on_wait=LOGGER.warning) if is_known else None
+    FLOWS[name](pinned.request)
+    check_origin(name, pinned.request, origin)
+
+
+def _print_answer(answer: "Answer", *, as_json: bool) -> None:
+    if as_json:
+        say(answer.model_dump_json())
+        return
+    console().rule()
+    say(answer.question)
+    say(answer.text)
+    if answer.claims:
+        say(answer.claims_text)
+    say(f"report:  {answer.report}")
+    say(f"compare: {answer.compare_url}")
+    if answer.watch:
+        say(f"history: {answer.watch}")

@@ -1,21 +1,28 @@
 """dml schedule, schedules, unschedule: studies that run by the clock."""
 
+import difflib
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
-from flows.commands.terminal import say
-from flows.servers.schedules import create_schedule, delete_schedule, list_schedules
+import typer
+
+from flows.commands.terminal import JsonOption, StudyArgument, say
+
+commands = typer.Typer()
 
 
-def run_schedule(study: str, *, cron: str, profile: str | None) -> None:
-    """Schedules a study; one that is scheduled already gets the new time.
-
-    The study and the time are checked first, as `dml check` does, and all problems told together:
-    a mistake is to show now and not at night.
-    """
-    # Reading a study imports much that the other commands of this file do not need.
-    from flows.commands.schedule_checks import check_request
+@commands.command()
+def schedule(
+    study: StudyArgument,
+    cron: Annotated[str, typer.Option(help='When, in UTC: "0 2 * * *" is every night at 2.')],
+    profile: Annotated[
+        str | None, typer.Option(help="Size to run the study with, such as smoke.")
+    ] = None,
+) -> None:
+    """Run a study by the clock, one run at a time; replaces the study's previous schedule."""
+    from flows.servers.schedules import create_schedule
 
     folder = Path.cwd()
     check_request(study, profile=profile, cron=cron, folder=folder)
@@ -23,28 +30,65 @@ def run_schedule(study: str, *, cron: str, profile: str | None) -> None:
     listed = ", ".join(f"{date:%Y-%m-%d %H:%M}" for date in created.next_dates)
     say(f"{study} runs by {cron!r}, next at {listed} UTC; at most one run at a time")
     if not created.has_worker:
-        say("no worker is there, so that runs would wait. Run: dml up --worker")
+        say("no worker is online, so that runs would wait. Run: dml up --worker")
 
 
-def run_schedules(*, as_json: bool) -> None:
-    """Prints what is scheduled, when it runs next and how it last went."""
-    schedules = list_schedules(Path.cwd())
+@commands.command()
+def schedules(as_json: JsonOption = False) -> None:
+    """List the schedules with their next run and the result of the last one."""
+    from flows.servers.schedules import list_schedules
+
+    found = list_schedules(Path.cwd())
     if as_json:
-        print(json.dumps({"schedules": [asdict(schedule) for schedule in schedules]}, indent=2))
+        print(json.dumps({"schedules": [asdict(each) for each in found]}, indent=2))
         return
-    for schedule in schedules:
-        profile = f" with profile {schedule.profile}" if schedule.profile else ""
-        state = "" if schedule.is_active else ", paused"
+    for each in found:
+        profile = f" with profile {each.profile}" if each.profile else ""
+        state = "" if each.is_active else ", paused"
         say(
-            f"{schedule.name:20} {', '.join(schedule.studies)}{profile}, by {schedule.cron!r} "
-            f"{schedule.timezone}{state}, next {schedule.next_run or 'not planned yet'}, "
-            f"last {schedule.last_run or 'none'}"
+            f"{each.name:20} {', '.join(each.studies)}{profile}, by {each.cron!r} "
+            f"{each.timezone}{state}, next {each.next_run or 'not planned yet'}, "
+            f"last {each.last_run or 'none'}"
         )
-    if not schedules:
+    if not found:
         say('nothing is scheduled. Example: dml schedule main --cron "0 2 * * *"')
 
 
-def run_unschedule(study: str) -> None:
-    """Removes a study's schedule."""
+@commands.command()
+def unschedule(study: StudyArgument) -> None:
+    """Remove a study's schedule."""
+    from flows.servers.schedules import delete_schedule
+
     name = delete_schedule(study, folder=Path.cwd())
-    say(f"{name} is no longer scheduled; a run that already works goes on")
+    say(f"{name} is no longer scheduled; a run that already works continues")
+
+
+def check_request(study: str, *, profile: str | None, cron: str, folder: Path) -> None:
+    """Raises ValueError with every problem of a study and its time; changes no server.
+
+    A mistake shows now, and not at night when the run comes due.
+    """
+    from flows.servers.schedules import check_cron
+    from tasks.study import STUDIES_FOLDER, StudyRequest, load_context
+
+    problems: list[str] = []
+    try:
+        _check_study_exists(study, folder / STUDIES_FOLDER)
+        load_context(StudyRequest(study=study, profile=profile))
+    except (ValueError, FileNotFoundError) as error:
+        problems.append(str(error))
+    try:
+        check_cron(cron, folder=folder)
+    except ValueError as error:
+        problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(problems))
+
+
+def _check_study_exists(study: str, folder: Path) -> None:
+    if (folder / f"{study}.yaml").is_file():
+        return
+    known = sorted(path.stem for path in folder.glob("*.yaml"))
+    near = difflib.get_close_matches(study, known, n=1)
+    advice = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known) or 'none'}."
+    raise FileNotFoundError(f"there is no study {study!r} in {folder}. {advice}")

@@ -1,22 +1,30 @@
-"""dml studies and dml check: what there is to ask, and whether it is sound."""
+"""dml studies and dml check: the studies of the project, and whether they are sound."""
 
-from pathlib import Path
+from typing import Annotated
 
-import yaml
+import typer
 
-from dml_core.config import ConfigError
-from dml_core.config.yaml_files import read_yaml_mapping
-from flows.commands.terminal import say
-from tasks.study import STUDIES_FOLDER, StudyRequest, load_context
+from flows.commands.terminal import DEFAULT_PARAMS, ParamsOption, SetOption, say
+
+commands = typer.Typer()
 
 
 def study_names() -> list[str]:
     """Returns the names of all study files of the project."""
+    from tasks.study import STUDIES_FOLDER
+
     return sorted(path.stem for path in STUDIES_FOLDER.glob("*.yaml"))
 
 
-def run_studies() -> None:
-    """Prints every study with its question."""
+@commands.command()
+def studies() -> None:
+    """List the studies with their questions."""
+    import yaml
+
+    from dml_core.config import ConfigError
+    from dml_core.config.yaml_files import read_yaml_mapping
+    from tasks.study import STUDIES_FOLDER
+
     for name in study_names():
         try:
             question = read_yaml_mapping(STUDIES_FOLDER / f"{name}.yaml").get("question", "")
@@ -25,11 +33,21 @@ def run_studies() -> None:
         say(f"{name:24s} {question}")
 
 
-def run_check(names: list[str], params: Path, assignments: list[str]) -> None:
-    """Checks parameters, studies and their profiles; prints every problem and fails if one is."""
+@commands.command()
+def check(
+    studies: Annotated[
+        list[str] | None, typer.Argument(help="Names of studies; all by default.")
+    ] = None,
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+) -> None:
+    """Find every mistake in the parameters and studies, without running anything."""
+    from dml_core.config import ConfigError
+    from tasks.study import StudyRequest, load_context
+
     problems: list[str] = []
-    for name in names or study_names():
-        request = StudyRequest(study=name, params=str(params), overrides=tuple(assignments))
+    for name in studies or study_names():
+        request = StudyRequest(study=name, params=str(params), overrides=tuple(set_ or ()))
         try:
             context = load_context(request)
             profiles = list(context.study.definition.profiles)
@@ -41,5 +59,5 @@ def run_check(names: list[str], params: Path, assignments: list[str]) -> None:
             also = f", also as {', '.join(profiles)}" if profiles else ""
             say(f"{name}: {len(context.study.arms)} arms, sound{also}")
     if problems:
-        # The same problem of params.yaml is found once for each study.
+        # A problem of params.yaml occurs once for each study.
         raise ValueError("\n".join(dict.fromkeys(problems)))

@@ -1,34 +1,76 @@
-"""How results look in a terminal."""
+"""The terminal: options that several commands share, and how results are printed."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
+import typer
 
-from flows.harmless_text import make_harmless
+from tasks.secrets import redact
 
-console = Console()
-WIDTH_OF_A_PIPE = 1000
-"""Characters; rich takes 80 otherwise and breaks words."""
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+ParamsOption = Annotated[
+    Path, typer.Option("--params", help="YAML file with the parameters.", metavar="FILE")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change a parameter: --set loss.alpha=16. Repeatable."),
+]
+ProfileOption = Annotated[
+    str | None, typer.Option(help="Another size of the study, such as smoke.")
+]
+SplitOption = Annotated[str, typer.Option(help="test or validation.")]
+StudyArgument = Annotated[str, typer.Argument(help="Name of a study, as in studies/NAME.yaml.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
+DEFAULT_PARAMS = Path("params.yaml")
+PIPE_WIDTH = 1000
+"""Characters; rich assumes 80 otherwise and breaks words."""
+# Codes that move the cursor, clear the screen or change the writing direction; not newline and tab.
+_CONTROL_CODES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+@cache
+def console() -> "Console":
+    """Returns the console of this process."""
+    # rich takes a tenth of a second to import, which `dml --help` need not wait for.
+    from rich.console import Console
+
+    return Console()
+
+
+def make_harmless(text: str) -> str:
+    """Returns a text without secrets, and with the control codes of terminals spelled out.
+
+    Names of classes and files come from data, and a terminal would execute the codes in them.
+    """
+    return _CONTROL_CODES.sub(lambda found: repr(found[0])[1:-1], redact(text))
 
 
 def say(text: str) -> None:
-    """Prints a line as it is: no wrapping in pipes, no markup read from names in the data."""
-    console.print(make_harmless(text), soft_wrap=True, markup=False, highlight=False)
+    """Prints a line without wrapping it and without markup, which names in the data may contain."""
+    console().print(make_harmless(text), soft_wrap=True, markup=False, highlight=False)
 
 
 @contextmanager
-def progress_bar(what: str) -> Iterator[Progress]:
-    """Shows a bar with count, elapsed and remaining time; in a pipe it shows nothing."""
+def progress_bar(what: str) -> "Iterator[Progress]":
+    """Shows a bar with count, elapsed and remaining time; nothing in a pipe."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -36,13 +78,15 @@ def progress_bar(what: str) -> Iterator[Progress]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console(), disable=not console().is_terminal) as progress:
         progress.add_task(what, total=None)
         yield progress
 
 
 def print_scores(title: str, scores: Mapping[str, float]) -> None:
     """Prints metrics as a table of name and value."""
+    from rich.table import Table
+
     say(title)
     table = Table()
     table.add_column("metric")
@@ -53,6 +97,8 @@ def print_scores(title: str, scores: Mapping[str, float]) -> None:
     print_table(table)
 
 
-def print_table(table: Table) -> None:
+def print_table(table: "Table") -> None:
     """Prints a table as wide as the terminal; in a pipe as wide as its words, for programs."""
-    (console if console.is_terminal else Console(width=WIDTH_OF_A_PIPE)).print(table)
+    from rich.console import Console
+
+    (console() if console().is_terminal else Console(width=PIPE_WIDTH)).print(table)

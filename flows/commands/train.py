@@ -3,36 +3,50 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from dml_core.config import TrialConfig, load_trial_config
-from dml_core.data.prepared import open_development
-from dml_core.data.prepared_info import PreparedInfo
-from dml_core.process_memory import prepare_memory
-from dml_core.training.checkpoint import Checkpoint, checkpoint_path
-from dml_core.training.ddp_local import local_worker_group
-from dml_core.training.determinism import choose_device
-from dml_core.training.in_folder import train_in_folder
-from dml_core.training.report import EpochReport, TrialResult
-from dml_core.trials.journal import read_epochs
-from dml_core.trials.key import digest_numbers, say_maker
-from flows.commands.terminal import say
-from tasks.versioning.restoring import ensure_whole
+import typer
+
+from flows.commands.terminal import DEFAULT_PARAMS, ParamsOption, SetOption, say
+
+if TYPE_CHECKING:
+    from dml_core.config import TrialConfig
+    from dml_core.data.prepared_info import PreparedInfo
+    from dml_core.training.checkpoint import Checkpoint
+    from dml_core.training.report import EpochReport, TrialResult
+
+commands = typer.Typer()
 
 
-def run_train(params: Path, assignments: list[str], *, output: Path | None) -> None:
-    """Trains, prints a line for each epoch, and ends with the validation score."""
+@commands.command()
+def train(
+    params: ParamsOption = DEFAULT_PARAMS,
+    set_: SetOption = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the run; by default named by its parameters.")
+    ] = None,
+) -> None:
+    """Train one model; the same command again resumes it."""
+    from dml_core.config import load_trial_config
+    from dml_core.data.prepared import open_development
+    from dml_core.process_memory import prepare_memory
+    from dml_core.training.ddp_local import local_worker_group
+    from dml_core.training.in_folder import train_in_folder
+    from dml_core.trials.journal import read_epochs
+    from tasks.versioning.restoring import ensure_whole
+
     prepare_memory()
-    config = load_trial_config(params, assignments)
+    config = load_trial_config(params, set_ or [])
     ensure_whole(config.data)
     data = open_development(config.data)
-    folder = output or default_folder(config, data.info)
+    folder = output or _default_folder(config, data.info)
     say(
         f"{config.loss.name} on {config.data.folder_name}: "
         f"{len(data.train):,} training images of {data.train.num_classes} classes, "
         f"{len(data.validation):,} validation images of {data.validation.num_classes} classes"
     )
     if done := read_epochs(folder):
-        say(f"going on after epoch {done[-1]['epoch']} of {config.training.epochs}")
+        say(f"resuming after epoch {done[-1]['epoch']} of {config.training.epochs}")
     with local_worker_group(config, folder) as group:
         result = train_in_folder(
             config, data, folder, on_epoch_end=_print_epoch, on_message=say, group=group
@@ -42,8 +56,11 @@ def run_train(params: Path, assignments: list[str], *, output: Path | None) -> N
         raise SystemExit(1)
 
 
-def default_folder(config: TrialConfig, data: PreparedInfo) -> Path:
+def _default_folder(config: "TrialConfig", data: "PreparedInfo") -> Path:
     """Returns the run's folder, named by loss, dataset and a hash of all that decides numbers."""
+    from dml_core.training.determinism import choose_device
+    from dml_core.trials.key import digest_numbers, say_maker
+
     maker = say_maker(choose_device(config.training.device))
     parts = [digest_numbers(config), data.content_hash, data.split_hash, maker]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
@@ -51,7 +68,7 @@ def default_folder(config: TrialConfig, data: PreparedInfo) -> Path:
     return Path("results") / "train" / f"{name}-{config.data.folder_name}-{digest}"
 
 
-def _print_epoch(report: EpochReport, _: Checkpoint) -> None:
+def _print_epoch(report: "EpochReport", _: "Checkpoint") -> None:
     scores = "  ".join(
         f"{name} {value:.4f}"
         for name, value in report.validation.items()
@@ -64,7 +81,10 @@ def _print_epoch(report: EpochReport, _: Checkpoint) -> None:
     )
 
 
-def _print_result(result: TrialResult, folder: Path) -> None:
+def _print_result(result: "TrialResult", folder: Path) -> None:
+    from dml_core.training.checkpoint import checkpoint_path
+    from dml_core.trials.journal import read_epochs
+
     if result.outcome != "finished":
         say(f"{result.outcome}: {result.reason}")
     epochs = {epoch["epoch"]: epoch for epoch in read_epochs(folder)}

@@ -87,7 +87,7 @@ def test_train_then_evaluate(folder):
 def test_training_again_has_nothing_to_do(folder):
     run(folder, "train", "--output", "again", sets=TINY)
     again = run(folder, "train", "--output", "again", sets=TINY)
-    assert "going on after epoch 2 of 2" in again.stdout
+    assert "resuming after epoch 2 of 2" in again.stdout
     assert "epoch   2/2" not in again.stdout
     assert "validation, best epoch" in again.stdout
 

@@ -19,7 +19,7 @@ def test_a_signal_ends_in_one_line_and_its_code(number, code, capsys):
         os.kill(os.getpid(), number)
     assert end.value.code == code
     said = capsys.readouterr().err
-    assert said == "dml: interrupted. The same command goes on where it stopped.\n"
+    assert said == "dml: interrupted. The same command resumes it.\n"
 
 
 def stop_and_fail():

@@ -10,7 +10,7 @@ import yaml
 from dml_core.config import load_trial_config
 from dml_core.config.problems import ConfigError
 from dml_core.data.records import DatasetError
-from flows.commands.data import run_data_add, run_data_pull, run_data_push
+from flows.commands import data as command
 from tasks.versioning.repo import stale_stages
 from tasks.versioning.session import DvcError
 from tests.references.drawn_datasets import write_tree
@@ -36,7 +36,8 @@ def photos(tmp_path):
 
 def add(path, *assignments, name="birds", table="", write=False):
     params = Path("params.yaml")
-    run_data_add(path, [*SMALL, *assignments], name=name, table=table, params=params, write=write)
+    sets = [*SMALL, *assignments]
+    command.add(path, name, table, sets, params, write)
 
 
 def test_a_folder_is_copied_tracked_and_ready_to_use(project, photos, capsys):
@@ -48,7 +49,7 @@ def test_a_folder_is_copied_tracked_and_ready_to_use(project, photos, capsys):
     config = load_trial_config(Path("params.yaml")).data
     assert (config.name, config.folder_name, config.raw) == ("folder", "birds", "data/raw/birds")
     assert config.image_size_px == 16
-    assert "# How studies are run." in (project / "params.yaml").read_text()
+    assert "# The parameters of sweeps." in (project / "params.yaml").read_text()
     assert (photos / "c00" / "0.png").exists()
     # dvc.yaml takes the name of the dataset's folder from the parameters.
     assert "data/prepared/birds" in run_dvc(project, "status", "prepare")
@@ -171,9 +172,9 @@ def test_outside_a_dvc_project_nothing_is_copied(tmp_path, monkeypatch, photos):
 def test_push_and_pull_say_what_they_did(project, photos, tmp_path, capsys):
     add(photos)
     run_dvc(project, "remote", "add", "--default", "storage", str(tmp_path / "storage"))
-    run_data_push(remote="", everything=False)
-    run_data_push(remote="", everything=False)
-    run_data_pull("birds", remote="", everything=False)
+    command.push(remote="", everything=False)
+    command.push(remote="", everything=False)
+    command.pull("birds", remote="", everything=False)
     said = capsys.readouterr().out
     assert "25 files sent" in said
     assert "everything was there already" in said

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.commands.plan import run_plan
+from flows.commands import plan as command
 
 ROOT = Path(__file__).parents[3]
 PARAMS = Path("params.yaml")
@@ -15,12 +15,12 @@ def in_project(monkeypatch):
 
 
 def plan(capsys, names=(), *, every=False, speed=None):
-    run_plan(
+    command.plan(
         list(names),
         PARAMS,
         ["data.prepared_root=nowhere"],
         profile="paper",
-        every=every,
+        all_=every,
         images_per_second=speed,
     )
     return re.sub(r"\s+", " ", capsys.readouterr().out)
@@ -53,6 +53,6 @@ def test_all_studies_are_summed_and_one_without_the_profile_is_named(capsys):
     assert f"{sum(trials)} trials, " in said
 
 
-def test_nothing_to_plan_is_told():
+def test_a_plan_without_studies_is_refused():
     with pytest.raises(ValueError, match=r"needs the names of studies, or --all"):
-        run_plan([], PARAMS, [], profile=None, every=False, images_per_second=None)
+        command.plan()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.commands.up import check_host
+from flows.commands.servers import check_host
 from flows.servers.network import is_loopback
 from flows.servers.plans import make_address, plan_mlflow, plan_prefect, plan_worker
 

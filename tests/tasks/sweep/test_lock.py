@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.commands.run import run_studies_to_the_end
+from flows.commands.run import run
 from tasks.study import StudyRequest, load_context
 from tasks.sweep.lock import (
     LOCK_FILE,
@@ -46,10 +46,7 @@ def test_a_folder_in_use_is_refused_before_a_sweep_begins(tmp_path, monkeypatch)
         with pytest.raises(SweepIsRunning, match=rf"process {os.getpid()} on .*Wait for it"):
             check_is_free(folder)
         with pytest.raises(SweepIsRunning, match=f"process {os.getpid()} on "):
-            run_studies_to_the_end(
-                ["tiny"], Path("params.yaml"), [], profile=None, every=False, force=False,
-                as_json=False,
-            )  # fmt: skip
+            run(["tiny"])
         assert (folder / LOCK_FILE).read_text() == holder
     check_is_free(folder)
 

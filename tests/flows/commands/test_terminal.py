@@ -1,6 +1,6 @@
 import pytest
 
-from flows.harmless_text import make_harmless
+from flows.commands.terminal import make_harmless
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.commands.schedule_checks import check_request
+from flows.commands.schedule import check_request
 from tests.references.running_servers import run_dml
 from tests.references.tiny_projects import TWO_ARMS, make_project
 
