@@ -45,7 +45,7 @@ from tasks.versioning.stages import (
     track_study,
 )
 from tasks.versioning.tasks import commit_stage, is_stale
-from tasks.watch import check_for_drops, tell_failure, watch_result
+from tasks.watch import check_for_drops, notify_of_failure, watch_result
 
 
 @flow(name="prepare")
@@ -101,7 +101,7 @@ STAGES: dict[str, Callable[[StudyRequest], Any]] = {
 
 # No timeout here or on a stage: a study takes minutes or days. sweep.timeout_seconds limits the
 # sweep, which then stops so that the next run resumes it.
-@flow(name="ablation", on_failure=[tell_failure], on_crashed=[tell_failure])
+@flow(name="ablation", on_failure=[notify_of_failure], on_crashed=[notify_of_failure])
 def ablation(
     studies: list[str],
     profile: str | None = None,

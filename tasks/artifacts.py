@@ -1,6 +1,6 @@
-"""Shows what a run did on its page in Prefect: Markdown tables and links.
+"""Shows the results of a run on its page in Prefect, as Markdown tables and links.
 
-Each function adds a version to the artifact of its key; running one twice is safe.
+Each task adds a version to the artifact of its key; running one twice is safe.
 """
 
 import json
@@ -18,7 +18,7 @@ from tasks.study import StudyRequest, load_context
 
 
 class Markdown(str):
-    """A text that is Markdown already, such as a link."""
+    """A text that is already Markdown, such as a link."""
 
 
 COUNTS = ("spent", "finished", "pruned", "diverged", "collapsed", "failed")
@@ -26,7 +26,7 @@ COUNTS = ("spent", "finished", "pruned", "diverged", "collapsed", "failed")
 
 @task(retries=2, retry_delay_seconds=[2, 10], timeout_seconds=120)
 def show_datasets(request: StudyRequest, datasets: Sequence[dict[str, Any]]) -> None:
-    """Shows what was prepared: images, refused ones, hashes."""
+    """Shows the prepared datasets: images, refused images, hashes."""
     columns = list(datasets[0]) if datasets else ["dataset"]
     rows = [[dataset[column] for column in columns] for dataset in datasets]
     publish(f"data-{request.folder_name}", "What was prepared", render_table(columns, rows))
@@ -70,12 +70,12 @@ def show_answer(request: StudyRequest, answer: Answer) -> None:
 def show_run(
     requests: Sequence[StudyRequest], answers: Sequence[Answer], ran: Sequence[Sequence[str]]
 ) -> None:
-    """Shows a whole run, one line a study: what ran anew, the best arm, where to look.
+    """Shows a whole run, one line a study: the stages that ran, the best arm, links.
 
     Args:
         requests: the studies.
         answers: their answers.
-        ran: for each study the stages that were stale and have run.
+        ran: for each study the stages that ran.
     """
     rows = [
         [
@@ -94,7 +94,7 @@ def show_run(
 
 
 def render_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Returns a Markdown table; cells are shown as they stand, except for those of `Markdown`."""
+    """Returns a Markdown table; all cells but those of `Markdown` are escaped."""
     lines = [columns, ["---"] * len(columns), *rows]
     cells = [
         [cell if isinstance(cell, Markdown) else escape_markdown(str(cell)) for cell in line]
@@ -104,14 +104,14 @@ def render_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Returns a text that Markdown shows as it stands: no tag, no link, no picture to fetch."""
-    # Markdown lets HTML through, and names come from data.
+    """Returns a text that Markdown shows literally: no tag, no link, no picture."""
+    # Markdown passes HTML on, and names come from data.
     text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
     return re.sub(r"([\\`\[\]!|])", r"\\\1", text)
 
 
 def artifact_key(name: str) -> str:
-    """Returns a name that Prefect takes as an artifact's key: lowercase letters, digits, dashes."""
+    """Returns a name as an artifact key for Prefect: lowercase letters, digits, dashes."""
     return "".join(c if c.isalnum() and c.isascii() else "-" for c in name.lower()).strip("-")
 
 

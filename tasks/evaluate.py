@@ -1,4 +1,4 @@
-"""Judges a study's winners on the test classes: the one reader of the test split."""
+"""Evaluates a study's winners on the test classes: the only reader of the test split."""
 
 from pathlib import Path
 from statistics import fmean
@@ -25,19 +25,18 @@ from tasks.study import StudyContext, StudyRequest, load_context
 GRID_FILE = "retrieval.png"
 MAP_FILE = "embedding_map.csv"
 FEW_IMAGES = 10_000
-"""Images of all evaluations together that one process embeds as fast as others start."""
+"""Below this number of images, over all evaluations, one process is faster than several."""
 
 
-# No time-out: the time depends on the images and winners, and ending it would leave processes.
+# No time-out: the time depends on images and winners, and a time-out would leave processes behind.
 @task(retries=2, retry_delay_seconds=[2, 10], retry_condition_fn=is_momentary)
 def evaluate_study(request: StudyRequest) -> Path:
-    """Writes what the test classes say of a study's winners, whole or not at all; twice is safe.
+    """Writes the evaluation of a study's winners, whole or not at all; running it twice is safe.
 
-    scores.json; of the best model what it finds (retrieval.png), its embeddings, an index and a
-    map of them; and measures.json where the study asks for measures.
+    It writes scores.json; for the best model the retrieval grid, the embeddings, an index and a
+    map of them; and measures.json where the study requests measures.
     """
-    # What loads torch is imported where something is evaluated: a run with nothing to do reads
-    # this module for `best_winner` alone.
+    # Late: these load torch, and a run with nothing to do needs only `best_winner` from here.
     from dml_core.data.writing import DEVELOPMENT, TEST
     from dml_core.training.checkpoint import DamagedCheckpoint
     from tasks.versioning.restoring import ensure_whole
@@ -56,7 +55,7 @@ def evaluate_study(request: StudyRequest) -> Path:
         try:
             return _evaluate(context, winners)
         except DamagedCheckpoint:
-            # Looked for only now: whole checkpoints need not be read once more for it.
+            # Checked only now, so that intact checkpoints are not read twice.
             restore_winners(context)
             return _evaluate(context, winners)
 
@@ -69,7 +68,7 @@ def _evaluate(context: StudyContext, winners: Path) -> Path:
     check_all_are_there(context.sweep_folder)
     workers = _count_workers(list_winners(winners))
     if workers > 1:
-        # Processes of a pool outlive a process that was killed.
+        # Without the guardian, the processes of a pool outlive a killed process.
         guarded_folder()
     results = evaluate_winners(winners, workers=workers)
     scores = collect_scores(context.study.name, context.study.digest, results)
@@ -82,7 +81,7 @@ def _evaluate(context: StudyContext, winners: Path) -> Path:
 
 
 def _count_workers(winners: list[WinnerFolder]) -> int:
-    """Returns every core, or one where starting processes would take longer than the work."""
+    """Returns the number of cores, or 1 where starting processes takes longer than the work."""
     if not winners:
         return 1
     images, _ = open_test(winners[0].load_config().data)
@@ -92,8 +91,8 @@ def _count_workers(winners: list[WinnerFolder]) -> int:
 def best_winner(context: StudyContext, scores: StudyScores) -> Path:
     """Returns the folder of the model to ship: the arm best on validation, its first seed.
 
-    It is chosen on validation like everything else; the test classes only judge it. The mean over
-    the seeds counts, which there is also for arms without anything to tune.
+    It is selected on validation, like all else; the test classes only score it. The mean over the
+    seeds decides, which also exists for arms without nuisance values.
     """
     validation: dict[str, list[float]] = {arm: [] for arm in sorted(scores.scores)}
     folders = list_winners(context.sweep_folder / "winners")
@@ -111,7 +110,7 @@ def _validation_score(winner: WinnerFolder) -> float | None:
 
 
 def _show_model(winner: Path, folder: Path) -> None:
-    """Embeds the test images once and writes all that shows what the model makes of them."""
+    """Embeds the test images once and writes the retrieval grid, the embeddings and their map."""
     from dml_core.evaluation.retrieval_grid import (
         draw_retrieval_grid,
         find_examples,

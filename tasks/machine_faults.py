@@ -1,6 +1,6 @@
-"""Errors that are the machine's and not a trial's: a full disk, no memory, other code.
+"""Errors caused by the machine and not by a trial: a full disk, no memory, other code.
 
-Another try, or the same command later, gets past them, so they are no result of a trial.
+A retry, or the same command later, overcomes them, so they are no result of a trial.
 """
 
 import errno
@@ -14,25 +14,25 @@ from typing import ClassVar, Self
 from dml_core.trials.key import hash_training_code, read_libraries, say_other_libraries
 
 NO_ROOM_BYTES = 64 * 2**10
-"""With less than this a disk counts as full: not even a checkpoint of the smallest model fits."""
+"""Below this a disk counts as full: not even a checkpoint of the smallest model fits."""
 _NO_MEMORY = (
     "DefaultCPUAllocator",
     "can't start new thread",
     "Cannot allocate memory",
     "std::bad_alloc",
 )
-"""How torch, Python, the system and C++ say that there is no more memory."""
+"""Messages of torch, Python, the system and C++ when memory is exhausted."""
 
 
 class MachineFault(ValueError):
-    """The machine stops a run; the message says what is wrong, and how to resume."""
+    """A fault of the machine stopped a run; the message has the cause and how to resume."""
 
     problem: ClassVar[str]
     remedy: ClassVar[str]
 
     @classmethod
     def at(cls, folder: Path) -> Self:
-        """Returns the fault with its message, which names the folder that was written to."""
+        """Returns the fault with its message, which names the output folder."""
         return cls(
             f"{cls.problem.format(folder=folder)}, so the run was stopped; all finished trials and "
             f"epochs are kept. {cls.remedy}, and the same command resumes."
@@ -47,7 +47,7 @@ class DiskFull(MachineFault):
 
 
 class QuotaUsedUp(MachineFault):
-    """The disk with the results has room, but not for this user."""
+    """The disk with the results has room, but this user's quota is used up."""
 
     problem = "this user's quota on the disk that holds {folder} is used up"
     remedy = "Remove files or have it raised (`quota -s` shows it)"
@@ -68,7 +68,7 @@ class FolderClosed(MachineFault):
 
 
 class TooManyFiles(MachineFault):
-    """The process, or the machine, has as many open files as it may have."""
+    """The process or the machine has reached its limit of open files."""
 
     problem = "no more files could be opened at {folder}"
     remedy = "Raise the limit, as with `ulimit -n 65536`"
@@ -85,15 +85,15 @@ _BY_NAME = (DiskFull, QuotaUsedUp, DiskReadOnly, FolderClosed, TooManyFiles)
 
 
 class OutOfMemory(RuntimeError):
-    """A process got no more memory; whoever started it may try again in another one."""
+    """A process ran out of memory; its parent may retry in another process."""
 
 
 class OtherCode(MachineFault):
-    """A worker has other code or libraries than its sweep; the message says which."""
+    """A worker's code or libraries differ from its sweep's; the message names them."""
 
 
 def check_code(code: str, libraries: Mapping[str, str]) -> None:
-    """Raises OtherCode where this process is not what a sweep was started with.
+    """Raises OtherCode where this process has other code or libraries than its sweep.
 
     Args:
         code: hash of the sweep's training code; empty for any.
@@ -103,8 +103,8 @@ def check_code(code: str, libraries: Mapping[str, str]) -> None:
         raise OtherCode(
             f"a worker on {platform.node()} imported other training code ({found}) than the sweep "
             f"was started with ({code}), so the sweep was stopped; the worker recorded nothing and "
-            "all finished epochs are kept. Undo what changed the code there, or end older "
-            "processes of it, and give the same command again."
+            "all finished epochs are kept. Restore the code there, or end older processes, and run "
+            "the same command again."
         )
     there = {name: read_libraries().get(name, "none") for name in libraries}
     if there != dict(libraries):
@@ -112,19 +112,19 @@ def check_code(code: str, libraries: Mapping[str, str]) -> None:
         raise OtherCode(
             f"a worker on {platform.node()} has {found} where the sweep was started with {wanted}, "
             "so the sweep was stopped; the worker recorded nothing and all finished epochs are "
-            "kept. Install requirements.lock on every node, and give the same command again."
+            "kept. Install requirements.lock on every node, and run the same command again."
         )
 
 
 @contextmanager
 def clear_machine_faults(folder: Path) -> Iterator[None]:
-    """Turns an error in the block into a clear one where the machine is at fault.
+    """Converts an error in the block to a MachineFault where the machine caused it.
 
     Args:
-        folder: what the block writes to.
+        folder: the output folder of the block.
 
     Raises:
-        MachineFault: in the place of whatever was raised because of it.
+        MachineFault: in place of the error that it caused.
     """
     try:
         yield
@@ -135,12 +135,12 @@ def clear_machine_faults(folder: Path) -> Iterator[None]:
 
 
 def raise_machine_fault(error: Exception, folder: Path) -> None:
-    """Raises what is wrong with the machine where that has caused an error.
+    """Raises the fault of the machine that caused an error, if there is one.
 
     Raises:
-        MachineFault: where the folder takes no more files.
-        OutOfMemory: where there is no more memory for this process.
-        OtherCode: where another worker of the trial has found that.
+        MachineFault: where the folder cannot be written to.
+        OutOfMemory: where this process ran out of memory.
+        OtherCode: where another worker of the trial raised it.
     """
     if isinstance(error, MachineFault):
         raise error
@@ -151,7 +151,7 @@ def raise_machine_fault(error: Exception, folder: Path) -> None:
 
 
 def find_fault(error: BaseException, folder: Path) -> type[MachineFault] | None:
-    """Returns what of the machine has led to an error, which others may have wrapped."""
+    """Returns the fault of the machine that caused an error, also through wrapped errors."""
     for cause in _causes(error):
         if isinstance(cause, OSError) and cause.errno in _BY_ERROR:
             return _BY_ERROR[cause.errno]
@@ -161,7 +161,7 @@ def find_fault(error: BaseException, folder: Path) -> type[MachineFault] | None:
 
 
 def recall_fault(text: str, folder: Path) -> MachineFault | None:
-    """Returns the fault that a text names: what is left of an exception of another process."""
+    """Returns the fault that a text names: the traceback of another process."""
     if OtherCode.__name__ in text:
         return OtherCode(text.rpartition(f"{OtherCode.__name__}: ")[2].strip())
     kinds = (kind for kind in _BY_NAME if kind.__name__ in text)
@@ -169,7 +169,7 @@ def recall_fault(text: str, folder: Path) -> MachineFault | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether the machine's memory was at its end; that of a GPU is the trial's matter."""
+    """Returns whether the machine's memory was exhausted; a GPU's memory is the trial's matter."""
     return any(
         isinstance(e, MemoryError)
         or (isinstance(e, OSError) and e.errno == errno.ENOMEM)

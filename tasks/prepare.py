@@ -11,12 +11,12 @@ from tasks.retrying import is_momentary
 LOGGER = logging.getLogger(__name__)
 
 
-# No time-out: the time depends on the data, and a stopped preparation has to begin anew.
+# No time-out: the time depends on the data, and an interrupted preparation starts over.
 @task(retries=2, retry_delay_seconds=[2, 10], retry_condition_fn=is_momentary)
 def prepare_data(config: Any) -> dict[str, Any]:
-    """Packs one dataset; running it twice is safe, equal input is left as it is.
+    """Packs one dataset; running it twice is safe: unchanged input is not packed again.
 
-    A retry helps against a network disk that was away for a moment, not against bad data.
+    A retry helps against a network disk that was briefly unavailable, not against bad data.
     """
     # Late: the readers of all formats take half a second to import, and data are rarely stale.
     from dml_core.data.duplicates import describe_duplicates
@@ -24,7 +24,7 @@ def prepare_data(config: Any) -> dict[str, Any]:
     from dml_core.data.sources.registry import list_images
     from tasks.versioning.restoring import restore_before_preparing
 
-    # Processes of a pool outlive a process that was killed.
+    # Without the guardian, the processes of a pool outlive a killed process.
     guarded_folder()
     restore_before_preparing(config)
     info = prepare_dataset(list_images(config), config)

@@ -40,7 +40,7 @@ _READING = (
 
 @task(retries=2, retry_delay_seconds=[2, 10], retry_condition_fn=is_momentary, timeout_seconds=900)
 def write_report(request: StudyRequest, compare_url: str) -> Answer:
-    """Writes the page, the figures with their numbers, and metrics.json; twice is safe."""
+    """Writes the page, the figures with their numbers, and metrics.json; safe to run twice."""
     context = load_context(request)
     observations = load_observations(context.sweep_folder, context.evaluate_folder)
     summaries = summarize_scores(context.study, observations)
@@ -62,7 +62,7 @@ def write_report(request: StudyRequest, compare_url: str) -> Answer:
 
 
 def read_answer(context: StudyContext) -> Answer:
-    """Returns the answer of a report that was written before."""
+    """Returns the answer of an existing report."""
     return read_answer_file(context.report_folder)
 
 
@@ -100,7 +100,7 @@ def _write_pages(
 def _write_numbers(
     folder: Path, answer: Answer, summaries: list[ArmSummary], observations: Observations
 ) -> None:
-    # What the next run compares it with has no part in what this one found.
+    # The comparison with the accepted result is not part of this result.
     text = answer.model_dump_json(indent=2, exclude={"watch", "has_dropped"})
     (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
     name = answer.metric.removeprefix("test.")

@@ -1,10 +1,9 @@
-"""The sources that a run uses: one tree for all its processes, as it was at the run's start.
+"""Pinned sources: the copy of the code, as it was at a run's start, that all its processes import.
 
-A command that runs something copies the project's packages to `.dml/sources/<hash>/` and imports
-itself, and all that it starts, from there. What happens to the project's folder meanwhile, an edit
-or another branch, then makes no difference to the run.
+A command that computes copies the project's packages to `.dml/sources/<hash>/`, and it and its
+child processes import from there. An edit or another branch does not affect the run.
 
-Knows the standard library alone: it is imported before anything else, and forgotten again.
+Uses the standard library only: it is imported first, and removed from sys.modules again.
 """
 
 import compileall
@@ -21,29 +20,29 @@ from pathlib import Path
 
 PACKAGES = ("dml_core", "tasks", "flows")
 VARIABLE = "DML_SOURCES"
-"""Environment variable with the folder that a run's sources were copied to."""
+"""Environment variable with the folder of a run's pinned sources."""
 FOLDER = Path(".dml") / "sources"
 _TRIES = 5
 
 
 class SourcesChanging(ValueError):
-    """The sources changed again and again while they were read."""
+    """The sources kept changing while they were read."""
 
 
 def imported_tree() -> Path:
-    """Returns the folder that this process imports the project's packages from."""
+    """Returns the folder from which this process imports the project's packages."""
     return Path(__file__).resolve().parents[1]
 
 
 def is_pinned() -> bool:
-    """Tells whether this process imports from a copy that was made for its run."""
+    """Returns whether this process imports from pinned sources."""
     return os.environ.get(VARIABLE) == str(imported_tree())
 
 
 def find_tree(folder: Path) -> Path | None:
-    """Returns the tree that a folder belongs to: itself or its repository's root; None for others.
+    """Returns the tree of a folder: itself or its repository's root; None for other folders.
 
-    Only a folder with all of the project's packages is one.
+    A tree is a folder with all of the project's packages.
     """
     folder = folder.resolve()
     candidates = [folder]
@@ -60,9 +59,9 @@ def choose_tree() -> Path:
 
 
 def pin_sources(keep: Path = FOLDER) -> Path:
-    """Copies the sources and lets this process and all that it starts import from the copy.
+    """Copies the sources, and makes this process and its children import from the copy.
 
-    Modules of the project have to be imported again afterwards; those in use stay as they are.
+    Modules of the project must be imported again afterwards; references to them stay valid.
 
     Args:
         keep: holds the copies, one for each state of the sources.
@@ -71,7 +70,7 @@ def pin_sources(keep: Path = FOLDER) -> Path:
         The folder of the copy.
 
     Raises:
-        SourcesChanging: when they do not stand still for long enough to be copied.
+        SourcesChanging: when they keep changing while they are copied.
     """
     copy = provide_copy(choose_tree(), keep.resolve())
     os.environ[VARIABLE] = str(copy)
@@ -80,7 +79,7 @@ def pin_sources(keep: Path = FOLDER) -> Path:
 
 
 def use_tree(tree: Path) -> None:
-    """Lets this process, from here on, and all that it starts import from a tree."""
+    """Makes this process, from now on, and its children import from a tree."""
     sys.path.insert(0, str(tree))
     others = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = f"{tree}{os.pathsep}{others}" if others else str(tree)
@@ -94,7 +93,7 @@ def _is_tree(folder: Path) -> bool:
 
 
 def provide_copy(tree: Path, keep: Path) -> Path:
-    """Returns the folder of a copy that is in use until this process ends."""
+    """Returns the folder of a copy that is kept until this process ends."""
     content = _read_sources(tree)
     hasher = hashlib.sha256()
     for name, data in content.items():
@@ -111,19 +110,19 @@ def provide_copy(tree: Path, keep: Path) -> Path:
 
 
 def _read_sources(tree: Path) -> dict[str, bytes]:
-    """Returns all files of the packages by their names, as they were at one moment."""
+    """Returns the content of all files of the packages by name, read at one moment."""
     for _ in range(_TRIES):
         before = _stat_sources(tree)
         try:
             content = {name: (tree / name).read_bytes() for name in before}
         except FileNotFoundError:
             continue
-        # A branch that is switched meanwhile would give a mixture that never was.
+        # A branch switched meanwhile would give a mixture of two versions.
         if _stat_sources(tree) == before:
             return content
     raise SourcesChanging(
-        f"the sources in {tree} must stand still while a run copies them. They changed in "
-        f"{_TRIES} tries. Give the same command again when they no longer change."
+        f"the sources in {tree} must not change while a run copies them. They changed in {_TRIES} "
+        "tries. Run the same command again when they no longer change."
     )
 
 
@@ -143,7 +142,7 @@ def _write(content: dict[str, bytes], copy: Path) -> None:
     for name, data in content.items():
         (partial / name).parent.mkdir(parents=True, exist_ok=True)
         (partial / name).write_bytes(data)
-    # The copy never changes, so its byte code is valid wherever Ray unpacks it.
+    # The copy never changes, so its byte code stays valid where Ray unpacks it.
     compileall.compile_dir(
         partial,
         quiet=2,
@@ -155,12 +154,12 @@ def _write(content: dict[str, bytes], copy: Path) -> None:
 
 
 def hold_sources() -> None:
-    """Keeps the copy that this process imports from until the process ends."""
+    """Keeps the copy that this process imports from until it ends."""
     _hold(imported_tree())
 
 
 def _hold(copy: Path) -> None:
-    # Never closed: while this process lives, no other run removes the copy.
+    # Never closed: other runs do not remove the copy while this process is alive.
     descriptor = os.open(_lock_of(copy), os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
 

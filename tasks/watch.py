@@ -49,9 +49,9 @@ def describe_change(
     Args:
         request: the study.
         result: the new result.
-        accepted: the one that it is compared with; None for the first of its data.
+        accepted: the accepted result; None where this is the first on its data.
         change: the comparison; None for the first.
-        is_promoted: whether the new result was accepted just now.
+        is_promoted: whether the new result has just been accepted.
     """
     name = request.folder_name
     if accepted is None or change is None:
@@ -126,11 +126,11 @@ def _list_sources(result: Result, accepted: Result | None) -> str:
 
 
 class ScoreDrop(ValueError):
-    """A result is significantly worse than the accepted one; the message says what to do."""
+    """A result is significantly worse than the accepted one; the message has a remedy."""
 
 
 class Watched(BaseModel):
-    """What the comparison with the accepted result says."""
+    """The comparison of a result with the accepted one."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -138,20 +138,20 @@ class Watched(BaseModel):
     verdict: str
     """first, gain, drop or no change."""
     headline: str
-    """In a sentence, with what to do."""
+    """A sentence with the verdict and what to do."""
     has_dropped: bool
-    """Whether the verdict is a drop that nobody accepted."""
+    """Whether the verdict is a drop that was not accepted."""
     markdown: str
     """The comparison of each arm."""
 
 
 @task(retries=2, retry_delay_seconds=[2, 10], retry_condition_fn=is_momentary, timeout_seconds=900)
 def watch_result(request: StudyRequest, *, promote: bool = False) -> Watched:
-    """Notes the newest result in the study's history and shows how it compares; twice is safe.
+    """Adds the newest result to the study's history and shows the comparison; twice is safe.
 
     Args:
         request: the study.
-        promote: accept the result whatever it is, and move the alias in MLflow to its model.
+        promote: accept any result, and move the alias in MLflow to its model.
     """
     watched = watch(load_context(request), promote=promote)
     publish(f"watch-{request.folder_name}", watched.headline, watched.markdown)
@@ -159,7 +159,7 @@ def watch_result(request: StudyRequest, *, promote: bool = False) -> Watched:
 
 
 def watch(context: StudyContext, *, promote: bool) -> Watched:
-    """Does the work of `watch_result`, without Prefect."""
+    """Does the work of `watch_result` without Prefect."""
     file = history_file(
         Path(context.project.pipeline.sweep.results_root), context.request.folder_name
     )
@@ -185,13 +185,13 @@ def watch(context: StudyContext, *, promote: bool) -> Watched:
 
 
 def check_for_drops(watched: list[Watched]) -> None:
-    """Raises ScoreDrop where a result dropped and nobody accepted it."""
+    """Raises ScoreDrop where a result dropped and was not accepted."""
     if drops := [each.headline for each in watched if each.has_dropped]:
         raise ScoreDrop("\n".join(drops))
 
 
 def _read_result(context: StudyContext) -> tuple[Result, Path]:
-    """Returns what a study's evaluation says now, and the folder of the model to ship."""
+    """Returns the result of a study's evaluation, and the folder of the model to ship."""
     scores = read_scores(context.evaluate_folder)
     metric = answer_metric(context.study)
     winner = best_winner(context, scores)
@@ -235,11 +235,12 @@ def _promote(context: StudyContext, winner: Path) -> None:
 _MOST_LETTERS = 2000
 
 
-def tell_failure(flow: "Flow[..., Any]", flow_run: "FlowRun", state: "State[Any]") -> None:
-    """Sends a message where a scheduled run failed or crashed, and notify.block names a block.
+def notify_of_failure(flow: "Flow[..., Any]", flow_run: "FlowRun", state: "State[Any]") -> None:
+    """Sends a message when a scheduled run failed or crashed and notify.block names a block.
 
-    Prefect calls this when such a run ends. A message that cannot be sent is logged: the run has
-    failed already, and why it did must not be hidden by another error.
+    Prefect calls this when such a run ends. A message that cannot be sent is logged: another error
+    must not hide why the run failed. Prefect's automations are not used: they live on the server
+    beside params.yaml, and their messages cannot be redacted.
     """
     if flow_run.deployment_id is None:
         return
@@ -250,7 +251,7 @@ def tell_failure(flow: "Flow[..., Any]", flow_run: "FlowRun", state: "State[Any]
         if block:
             send(block, *make_message(parameters, flow_run.name, state))
     except Exception as error:
-        logging.getLogger(__name__).warning("nobody was told of the failure: %s", error)
+        logging.getLogger(__name__).warning("no message about the failure was sent: %s", error)
 
 
 def make_message(parameters: dict[str, Any], run_name: str, state: "State[Any]") -> tuple[str, str]:
@@ -262,15 +263,15 @@ def make_message(parameters: dict[str, Any], run_name: str, state: "State[Any]")
 
 
 def send(name: str, subject: str, text: str) -> None:
-    """Sends a message by a saved block: one of Prefect's notification blocks, or a webhook.
+    """Sends a message through a saved block: one of Prefect's notification blocks, or a webhook.
 
     Args:
-        name: type and name of the block, as webhook/team.
-        subject: for those that have one, such as e-mails.
+        name: type and name of the block, such as webhook/team.
+        subject: for blocks that have one, such as e-mail.
         text: the message.
 
     Raises:
-        ValueError: where there is no such block, or it can send nothing.
+        ValueError: where there is no such block, or it cannot send.
     """
     from prefect.blocks.core import Block
     from prefect.utilities.asyncutils import run_coro_as_sync
@@ -279,11 +280,11 @@ def send(name: str, subject: str, text: str) -> None:
     if hasattr(block, "notify"):
         block.notify(text, subject)
     elif hasattr(block, "call"):
-        # A plain webhook posts what it is given; `text` is what chats show.
+        # A plain webhook posts its payload; chats show `text`.
         answer = run_coro_as_sync(block.call({"subject": subject, "text": text}))
         answer.raise_for_status()
     else:
         raise ValueError(
-            f"notify.block={name} is a {type(block).__name__}, which sends nothing. Name a webhook "
+            f"notify.block={name} is a {type(block).__name__}, which cannot send. Name a webhook "
             "or one of Prefect's notification blocks."
         )

@@ -190,7 +190,7 @@ def _open_database(uri: str) -> Tracking:
         except Exception as error:
             raise DamagedDatabase(
                 f"MLflow's database {path} cannot be used: {first_line(error)} Move it away (mv "
-                f"{path.name} {path.name}.damaged) and give the same command again: the record is "
+                f"{path.name} {path.name}.damaged) and run the same command again: the record is "
                 "rebuilt from the trials' files. A database of an older MLflow is kept with: "
                 f"mlflow db upgrade {uri}"
             ) from error

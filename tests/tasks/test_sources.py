@@ -274,7 +274,7 @@ def change_while_read(monkeypatch, tree, *, times):
 def test_sources_that_change_while_they_are_copied_are_refused(tmp_path, monkeypatch):
     tree, keep = make_tree(tmp_path / "tree"), tmp_path / "keep"
     change_while_read(monkeypatch, tree, times=1000)
-    with pytest.raises(SourcesChanging, match="must stand still while a run copies them"):
+    with pytest.raises(SourcesChanging, match="must not change while a run copies them"):
         provide_copy(tree, keep)
     assert not keep.exists()
 
