@@ -1,1 +1,1 @@
-"""The report of a study as files: figure, table and page."""
+"""The report of a study as files: answer, figures, tables and page."""

@@ -19,18 +19,18 @@ from tasks.report_page.style import name_metric, show_number, unit_of
 FILE_NAME = "answer.json"
 
 COST_RESOLUTION = 0.02
-"""The difference in cost that one would like to tell, as a share of the baseline's."""
+"""The smallest relevant difference in cost, as a share of the baseline's."""
 
 
 class Answer(BaseModel):
-    """The question and what the numbers say to it."""
+    """A study's question and its answer."""
 
     model_config = ConfigDict(frozen=True)
 
     study: str
     question: str
     metric: str
-    """The metric that the verdicts go by, such as `test.recall_at_1`."""
+    """The metric of the verdicts, such as `test.recall_at_1`."""
     verdicts: list[str]
     """One line an arm."""
     claims: list[dict[str, str]] = []
@@ -47,9 +47,9 @@ class Answer(BaseModel):
     compare_url: str = ""
     """The arms side by side in MLflow."""
     watch: str = ""
-    """How the result compares with the accepted one, in a sentence; not part of the report."""
+    """A sentence that compares the result with the accepted one; not part of the report."""
     has_dropped: bool = False
-    """Whether it is significantly worse than that and was not accepted."""
+    """Whether the result is significantly worse than the accepted one and was not accepted."""
 
     @property
     def text(self) -> str:
@@ -58,12 +58,12 @@ class Answer(BaseModel):
 
     @property
     def claims_text(self) -> str:
-        """Each claim, and below it what the numbers say to it."""
+        """Each claim with its explanation below."""
         return "\n".join(f"{each['text']}\n  {each['explanation']}" for each in self.claims)
 
 
 def summarize_scores(study: ResolvedStudy, observations: Observations) -> list[ArmSummary]:
-    """Returns the summary of each arm by the study's metric, arms without scores included."""
+    """Returns the summary of each arm by the study's metric, including arms without scores."""
     metric = answer_metric(study)
     by_arm, unit = observations.scalars(metric), unit_of(metric)
     resolution = 0.005
@@ -86,7 +86,7 @@ def make_answer(
     budget: dict[str, dict[str, Any]],
     judgements: Sequence[Judgement] = (),
 ) -> Answer:
-    """Puts the summaries and the judgements of the claims into words."""
+    """Returns the answer in words, from the summaries and the judgements of the claims."""
     metric = answer_metric(study)
     return Answer(
         study=study.name,
@@ -104,7 +104,7 @@ def make_answer(
 
 
 def read_answer_file(folder: Path) -> Answer:
-    """Returns the answer that a report folder holds."""
+    """Returns the answer in a report folder."""
     return Answer.model_validate(json.loads((folder / FILE_NAME).read_text(encoding="utf-8")))
 
 
@@ -137,7 +137,7 @@ _ONE_CLAIM = {
 def make_headline(
     summaries: Sequence[ArmSummary], judgements: Sequence[Judgement], *, metric: str
 ) -> str:
-    """Returns what the run says to the paper's claims, and which arm stands first."""
+    """Returns one sentence with the verdicts on the paper's claims and the best arm."""
     scored = [summary for summary in summaries if summary.mean is not None]
     if not scored:
         return "No arm has a score, so the question stays open."
@@ -151,7 +151,7 @@ def make_headline(
 
 
 def count_verdicts(judgements: Sequence[Judgement]) -> dict[str, int]:
-    """Returns how many claims were supported, contradicted, and could not be told."""
+    """Returns how many claims are supported, contradicted and undecided."""
     counts = Counter(judgement.verdict for judgement in judgements)
     return {name: counts[name] for name in ("supported", "contradicted", "cannot tell")}
 

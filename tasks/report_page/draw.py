@@ -24,9 +24,9 @@ from tasks.report_page.style import (
 
 
 def find_limits(points: Sequence[Point], *, metric: str, from_zero: bool) -> tuple[float, float]:
-    """Returns where an axis begins and ends so that the intervals are seen.
+    """Returns the limits of an axis that show all intervals.
 
-    Shares stay within 0 and 1 though an interval of two seeds may not: the rest of it is cut off.
+    Shares stay within 0 and 1: an interval of two seeds may be wider and is cut off there.
     """
     scored = [point for point in points if point.mean is not None]
     lows = [p.mean if p.low is None else p.low for p in scored if p.mean is not None]
@@ -48,8 +48,10 @@ def find_limits(points: Sequence[Point], *, metric: str, from_zero: bool) -> tup
 
 
 def _start_bars(start: float, low: float, high: float, *, metric: str) -> float:
-    """Bars begin at zero, but for scores that are all long and alike, whose differences would
-    not be seen; times and sizes are compared by their ratio and always begin at zero."""
+    """Returns where bars start: at zero, except where scores are high and similar.
+
+    Their differences would be invisible. Times and sizes are compared by ratio and start at zero.
+    """
     if metric.startswith("cost.") or low <= 0.6 * high:
         return 0.0
     step = 0.05 if unit_of(metric).is_share else 5.0
@@ -58,7 +60,7 @@ def _start_bars(start: float, low: float, high: float, *, metric: str) -> float:
 
 
 def set_unit(axis: Any, metric: str) -> None:
-    """Lets an axis count in the metric's unit; what is drawn stays as it was computed."""
+    """Labels an axis in the metric's unit; the drawn values do not change."""
     from matplotlib import ticker
 
     axis.set_major_locator(ticker.MaxNLocator(nbins=5))
@@ -67,7 +69,7 @@ def set_unit(axis: Any, metric: str) -> None:
 
 
 def mark_missing(axes: Any, x: float, *, color: str, number: int = 0) -> None:
-    """Puts a cross at the foot of the axes where a point has no score."""
+    """Draws a cross at the bottom of the axes where a point has no score."""
     foot = 0.03 + 0.05 * number
     axes.plot(
         [x], [foot], marker="x", color=color, markersize=6, markeredgewidth=1.6, linestyle="none",
@@ -84,13 +86,13 @@ _FEW_BARS = 9
 
 
 def is_horizontal(panel: Panel) -> bool:
-    """Whether names are many or long, and bars lie so that the names stay readable."""
+    """Returns whether bars are horizontal, because their names are many or long."""
     longest = max((len(show_value(x)) for x in panel.xs), default=0)
     return len(panel.xs) > _FEW_BARS or longest > _SHORT_NAME
 
 
 def say_start(axes: Any, metric: str, *, horizontal: bool) -> str:
-    """Returns what to add to the label of bars that do not begin at zero."""
+    """Returns a note for the label of bars that do not start at zero."""
     start = (axes.get_xlim() if horizontal else axes.get_ylim())[0]
     if start == 0:
         return ""
@@ -101,16 +103,16 @@ def say_start(axes: Any, metric: str, *, horizontal: bool) -> str:
 
 @dataclass(frozen=True)
 class _Slot:
-    """A bar's place across the axis."""
+    """A bar's position across the axis."""
 
     center: float
     width: float
 
 
 def draw_bars(axes: Any, panel: Panel, *, horizontal: bool) -> list[Any]:
-    """Draws a panel and returns the handles of its legend, one a series.
+    """Draws a panel and returns its legend handles, one a series.
 
-    A bar without a score keeps its place, hatched and marked.
+    A bar without a score keeps its position, hatched and labelled.
     """
     from matplotlib.patches import Patch
 
@@ -167,7 +169,7 @@ def _write(axes: Any, center: float, along: float, text: str, horizontal: bool) 
 
 
 def _write_number(axes: Any, center: float, text: str, horizontal: bool) -> None:
-    """Writes the mean outside of the axes, where no whisker crosses it."""
+    """Writes the mean outside the axes, where no whisker crosses it."""
     if horizontal:
         axes.text(1.015, center, text, transform=axes.get_yaxis_transform(), va="center",
                   fontsize=7.5, color=INK)  # fmt: skip
@@ -196,7 +198,7 @@ def _set_axes(axes: Any, panel: Panel, limits: tuple[float, float], *, horizonta
 
 
 def draw_heatmap(axes: Any, panel: Panel, *, bar_label: str) -> Any:
-    """Draws a cell for each x and series, with mean and half the interval written into it."""
+    """Draws a cell for each x and series, with the mean and half the interval in it."""
     xs = panel.xs
     values = np.full((len(panel.series), len(xs)), np.nan)
     cells: dict[tuple[int, int], Point] = {}
@@ -221,7 +223,7 @@ def draw_heatmap(axes: Any, panel: Panel, *, bar_label: str) -> Any:
 def draw_matrix(
     axes: Any, matrix: Sequence[Sequence[float]] | None, *, limits: tuple[float, float]
 ) -> Any:
-    """Draws one matrix in colours that others share; None leaves hatched axes."""
+    """Draws a matrix in a colour range shared with others; None draws hatched axes."""
     if matrix is None:
         axes.add_patch(_make_hatch((0, 0), 1, 1, transform=axes.transAxes))
         axes.text(0.5, 0.5, NO_SCORE, transform=axes.transAxes, ha="center", va="center",
@@ -278,7 +280,7 @@ _MANY_POINTS = 14
 
 
 def draw_lines(axes: Any, panel: Panel, *, log_x: bool = False) -> list[Any]:
-    """Draws a panel and returns the handles of its legend, one a series, missing ones included."""
+    """Draws a panel and returns its legend handles, one a series, with or without scores."""
     xs = panel.xs
     is_numeric = all(is_number(x) for x in xs)
     handles = []
@@ -290,7 +292,7 @@ def draw_lines(axes: Any, panel: Panel, *, log_x: bool = False) -> list[Any]:
             handles += [_draw_line(axes, series, xs if not is_numeric else None, style)]
         _mark_gaps(axes, series, xs if not is_numeric else None, style["color"], number)
     _set_ticks(axes, xs, is_numeric=is_numeric, log_x=log_x)
-    # A cost is read as a share: seen from its own smallest value, nothing looks like everything.
+    # Costs are compared by ratio: an axis that starts at the smallest exaggerates differences.
     is_cost = panel.metric.startswith("cost.")
     axes.set_ylim(*find_limits(panel.points, metric=panel.metric, from_zero=is_cost))
     set_unit(axes.yaxis, panel.metric)
@@ -354,7 +356,7 @@ def _set_ticks(axes: Any, xs: Sequence[Any], *, is_numeric: bool, log_x: bool) -
 
 
 def _keep_apart(xs: Sequence[float], *, log_x: bool, gap: float) -> list[float]:
-    """Returns the places whose labels leave each other room, as a share of the axis; both ends."""
+    """Returns the positions whose labels do not overlap, as shares of the axis, with both ends."""
     places = [math.log(x) for x in xs] if log_x else list(map(float, xs))
     span = (places[-1] - places[0]) if places else 0.0
     kept: list[int] = []

@@ -1,4 +1,4 @@
-"""A study's figure as PNG, SVG and CSV: our numbers, and below them what papers printed."""
+"""A study's figure as PNG, SVG and CSV: its own scores, and below them the published ones."""
 
 import csv
 import textwrap
@@ -45,11 +45,11 @@ _LYING_COLUMNS = 4
 
 
 def measure_ours(panels: Sequence[Panel], figure: Figure) -> float:
-    """Returns the height in inches that the panels take, their legend included."""
+    """Returns the height of the panels and their legend in inches."""
     rows = -(-len(panels) // _count_columns(panels, figure))
     legend = 0.19 * -(-len(panels[0].series) // _legend_columns(panels[0])) + 0.1
     if figure.kind == "bar" and is_horizontal(panels[0]):
-        # A bar of its own for each point, and the names of the axes.
+        # A bar for each point, and the labels of the axes.
         bars = max(len(panels[0].xs), 0.6 * len(panels[0].points))
         return rows * (0.75 + 0.235 * bars) + legend
     if figure.kind == "heatmap":
@@ -100,7 +100,7 @@ def _draw_panel(
         axes.set_xlabel(x_label)
         axes.set_ylabel(plain(y_label))
     if horizontal:
-        # The label at the foot may be far away.
+        # The label at the bottom may be far away.
         axes.set_title(plain(panel.title))
     return handles
 
@@ -133,14 +133,14 @@ def draw_figure(
     target: Path,
     published: Sequence[Published] = (),
 ) -> Any:
-    """Writes a figure as .png, .svg and .csv beside each other, and returns it as it was drawn.
+    """Writes a figure as .png, .svg and .csv side by side, and returns the drawing.
 
     Args:
         study: the study, for its arms.
         observations: its numbers.
         figure: what to draw.
-        target: path without an ending.
-        published: what papers printed, drawn below in axes of their own.
+        target: path without a suffix.
+        published: published scores, drawn below in their own axes.
     """
     is_matrices = figure.kind == "matrices"
     rows = make_matrix_rows(study, observations, figure.y[0]) if is_matrices else []
@@ -169,7 +169,7 @@ def draw_figure(
 def save_canvas(canvas: Any, target: Path) -> None:
     """Writes a drawing as PNG and SVG; equal drawings give equal files."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Finding the layout takes longer than drawing: once is enough for both files.
+    # Computing the layout takes longer than drawing: both files share it.
     canvas.draw_without_rendering()
     canvas.set_layout_engine("none")
     canvas.savefig(target.with_suffix(".png"), metadata={"Software": None})
@@ -177,7 +177,7 @@ def save_canvas(canvas: Any, target: Path) -> None:
 
 
 def write_numbers(panels: Sequence[Panel], target: Path) -> None:
-    """Writes one line for each drawn point, those without a score included."""
+    """Writes one line for each point, including those without a score."""
     with open(target, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
@@ -192,7 +192,7 @@ def write_numbers(panels: Sequence[Panel], target: Path) -> None:
 
 
 def _protect(cell: object) -> object:
-    # Names of series and places are values of the study's keys, which may be any text.
+    # Names of series and positions are values of the study's keys, which may be any text.
     return protect_cell(cell) if isinstance(cell, str) else cell
 
 
@@ -206,7 +206,7 @@ _PUBLISHED_COLUMNS = 2
 
 
 def draw_published(canvas: Any, all_published: Sequence[Published], figure: Figure) -> None:
-    """Draws every paper's numbers, each with dataset, network and source above it."""
+    """Draws the scores of each paper, with dataset, network and source as the title."""
     canvas.set_facecolor(PUBLISHED_PAPER)
     canvas.suptitle(
         "Published, on other data and networks: not to be compared with the numbers above",
@@ -222,7 +222,7 @@ def draw_published(canvas: Any, all_published: Sequence[Published], figure: Figu
 
 
 def measure_published(all_published: Sequence[Published], figure: Figure) -> float:
-    """Returns the height in inches that the papers' numbers take."""
+    """Returns the height of the published scores in inches."""
     if not all_published:
         return 0.0
     rows = -(-len(all_published) // min(_PUBLISHED_COLUMNS, len(all_published)))
@@ -254,7 +254,7 @@ def _draw_one(axes: Any, published: Published, figure: Figure) -> None:
 
 
 def _draw_legend(axes: Any, handles: list[Any]) -> None:
-    """Puts the legend below the label of the axis, where it covers nothing."""
+    """Places the legend below the axis label, where it covers nothing."""
     from matplotlib.transforms import ScaledTranslation
 
     below = ScaledTranslation(0, -0.56, axes.figure.dpi_scale_trans)
@@ -293,7 +293,7 @@ def _set_title(axes: Any, published: Published) -> None:
 
 
 def draw_matrices(canvas: Any, rows: list[list[MatrixCell]], figure: Figure) -> None:
-    """Draws the pictures with one scale of colours for all, arms below each other."""
+    """Draws the matrices with one colour scale, a row for each arm."""
     matrices = [np.array(cell.matrix) for row in rows for cell in row if cell.matrix is not None]
     finite = np.concatenate([m[np.isfinite(m)] for m in matrices]) if matrices else np.zeros(1)
     limits = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)

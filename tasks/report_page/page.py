@@ -1,4 +1,4 @@
-"""Fills the pages of a study and of all studies; names from data are escaped."""
+"""Renders the page of a study and the front page of all studies; names from data are escaped."""
 
 import base64
 import hashlib
@@ -22,7 +22,7 @@ _TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".csv": "text/csv"}
 
 @dataclass(frozen=True)
 class Link:
-    """A file that the page carries and gives away."""
+    """A file embedded in the page for download."""
 
     file: str
     text: str
@@ -35,18 +35,18 @@ class Picture:
 
     name: str
     source: str
-    """The image itself, as a data address."""
+    """The image itself, as a data URL."""
     alt: str
     caption: str
     kind: str = "figure"
-    """figure for drawings, pixels for pictures in their own size."""
+    """figure for drawings, pixels for images in their original size."""
     links: tuple[Link, ...] = ()
 
 
 def embed_figure(stem: Path, *, name: str, caption: str, alt: str = "") -> Picture:
-    """Returns a drawing that was saved as SVG, PNG and CSV, with all three to take away."""
+    """Returns a drawing that was saved as SVG, PNG and CSV, with links to SVG and CSV."""
     found = [p for p in (stem.with_suffix(end) for end in (".csv", ".svg", ".png")) if p.exists()]
-    # The drawing is in the page already; as PNG it would be there twice.
+    # The page already contains the drawing as SVG.
     links = tuple(
         Link(f"{name}-{path.name}", path.suffix[1:].upper(), to_data_address(path))
         for path in found
@@ -57,21 +57,21 @@ def embed_figure(stem: Path, *, name: str, caption: str, alt: str = "") -> Pictu
 
 
 def embed_pixels(path: Path, *, caption: str, alt: str) -> Picture:
-    """Returns a picture of pixels."""
+    """Returns an image of pixels."""
     return Picture(path.stem, to_data_address(path), alt, caption, kind="pixels")
 
 
 def to_data_address(path: Path) -> str:
-    """Returns a file as an address that needs no network."""
+    """Returns a file as a data URL."""
     encoded = base64.b64encode(path.read_bytes()).decode()
     return f"data:{_TYPES[path.suffix]};base64,{encoded}"
 
 
 def render(template: str, content: dict[str, Any]) -> str:
-    """Returns a page with style and script in it.
+    """Returns a page with its style and script.
 
-    The browser is told to run that one script only, so that even a name which slipped through the
-    escaping could not run anything.
+    A content security policy allows this one script only, so that a name from the
+    data could not run code even if it were not escaped.
     """
     folder = Path(__file__).parent
     script = (folder / "sort.js").read_text(encoding="utf-8")
@@ -93,7 +93,7 @@ def render(template: str, content: dict[str, Any]) -> str:
 
 
 def _start_sentence(text: str) -> str:
-    """Begins with a capital letter, unless the first word is a dotted key."""
+    """Returns a text with a capital first letter, unless the first word is a dotted key."""
     return text if "." in text.partition(" ")[0] else text[:1].upper() + text[1:]
 
 
@@ -114,15 +114,15 @@ _THUMBNAIL_PX = (480, 480)
 
 
 def write_summary(folder: Path, summary: dict[str, Any]) -> None:
-    """Writes what the front page tells of a report beside it."""
+    """Writes the front page's summary of a report beside it."""
     text = json.dumps(summary, indent=2, ensure_ascii=False, sort_keys=True)
     (folder / SUMMARY_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def write_front_page(root: Path) -> Path:
-    """Writes index.html over all reports below a folder, the same whoever writes it and when.
+    """Writes index.html over all reports below a folder; its content depends on these alone.
 
-    Reports that end at the same time write it one after the other, so the last one sees all.
+    Reports that end at the same time write it in turn, so that the last one includes all.
     """
     target = root / "index.html"
     with folder_lock(root / "front-page"):
@@ -150,7 +150,7 @@ def _read_entry(folder: Path) -> dict[str, Any]:
 
 
 def _make_thumbnail(path: Path) -> str:
-    """Returns a small copy of a figure as a data address; empty where there is none."""
+    """Returns a small copy of a figure as a data URL; empty where there is none."""
     if not path.is_file():
         return ""
     with Image.open(path) as picture:

@@ -36,7 +36,7 @@ class Series:
 
     @property
     def has_scores(self) -> bool:
-        """Whether there is anything to draw."""
+        """Returns whether any point has a score."""
         return any(point.mean is not None for point in self.points)
 
 
@@ -48,7 +48,7 @@ class Panel:
     """Decides the unit; the first of several that share the axes."""
     series: tuple[Series, ...]
     title: str = ""
-    """What tells it from the other panels; empty for a single one."""
+    """Distinguishes it from the other panels; empty for a single one."""
 
     @property
     def points(self) -> list[Point]:
@@ -65,7 +65,7 @@ class Panel:
 def make_panels(study: ResolvedStudy, observations: Observations, figure: Figure) -> list[Panel]:
     """Returns the panels of a figure of lines, bars or a heat map.
 
-    Several metrics share axes where they have one unit and few lines; otherwise each has its own.
+    Metrics with the same unit and few lines share axes; otherwise each has its own.
     """
     make = _curve_series if figure.is_curves else _arm_series
     found = {metric: make(study, observations, figure, metric) for metric in figure.y}
@@ -77,7 +77,7 @@ def make_panels(study: ResolvedStudy, observations: Observations, figure: Figure
 
 
 def make_point(x: Any, by_seed: Mapping[int, float]) -> Point:
-    """Returns mean and interval of the values of some seeds."""
+    """Returns mean and interval over the seeds."""
     values = list(by_seed.values())
     if not values:
         return Point(x, None)
@@ -89,12 +89,12 @@ def make_point(x: Any, by_seed: Mapping[int, float]) -> Point:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value has a place on an axis of numbers."""
+    """Returns whether a value can be placed on a numeric axis."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def read_keys(study: ResolvedStudy, key: str) -> dict[str, Any]:
-    """Returns each arm's value of a dotted key; its name for `arm`, nothing for no key."""
+    """Returns each arm's value of a dotted key; its name for `arm`, an empty text for no key."""
     names = [arm.name for arm in study.arms]
     if not key or key == "arm":
         return {name: name if key else "" for name in names}
@@ -111,7 +111,7 @@ def _arm_series(
     for arm in xs:
         x = xs[arm] if numeric else show_value(xs[arm])
         name = show_value(groups[arm]) if figure.group else ""
-        # Two arms at one place differ in something that the figure does not show.
+        # Two arms at the same x differ in a key that the figure does not show.
         if any(point.x == x for point in by_group.get(name, ())):
             name = f"{name} {arm}".strip()
         by_group.setdefault(name, []).append(make_point(x, scalars.get(arm, {})))
@@ -137,8 +137,8 @@ def _curve_series(
 def average_curves(by_seed: Mapping[int, Curve]) -> tuple[Point, ...]:
     """Returns the mean curve over the seeds.
 
-    Seeds are matched by x where theirs agree (epochs), otherwise by their place in the curve, at
-    the mean of their x (seconds).
+    Seeds are matched by x where they agree (epochs), otherwise by position in the curve, at the
+    mean of their x (seconds).
     """
     if not by_seed:
         return ()
@@ -175,7 +175,7 @@ def _merge(found: Mapping[str, Iterable[Series]]) -> Panel:
 
 
 def make_published_panel(published: Published) -> Panel:
-    """Returns the numbers of a paper as a panel; x are numbers where all of them are."""
+    """Returns the scores of a paper as a panel; x is numeric where every x is a number."""
     names = [x for values in published.series.values() for x in values]
     is_numeric = all(_is_numeric(name) for name in names)
     series = tuple(
@@ -201,7 +201,7 @@ Matrix = list[list[float]]
 
 @dataclass(frozen=True)
 class MatrixCell:
-    """One picture: an arm's matrix after an epoch, averaged over the seeds."""
+    """One drawn matrix: an arm's, after an epoch, averaged over the seeds."""
 
     arm: str
     epoch: int | None
@@ -258,6 +258,6 @@ def _average(arm: str, epoch: int, by_seed: Mapping[int, Mapping[int, Matrix]]) 
 
 
 def to_panel(rows: list[list[MatrixCell]], metric: str) -> Panel:
-    """Returns the numbers of the pictures, one series a picture."""
+    """Returns the numbers of the matrices, one series a matrix."""
     cells = [cell for row in rows for cell in row]
     return Panel(metric, tuple(Series(c.name, c.points or (Point("", None),)) for c in cells))

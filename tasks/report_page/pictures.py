@@ -1,4 +1,4 @@
-"""All that a report draws beside its tables: figures, learning curves, the map and the history."""
+"""The pictures of a report: figures, learning curves, the embedding map, and the history."""
 
 import csv
 from collections.abc import Sequence
@@ -46,9 +46,9 @@ _COLUMNS = 5
 def draw_learning_curves(
     study: ResolvedStudy, observations: Observations, *, folder: Path
 ) -> list[Path]:
-    """Writes the curves as PNG, SVG and CSV; returns their paths without endings.
+    """Writes the curves as PNG, SVG and CSV; returns their paths without suffixes.
 
-    Few arms share axes; many get one small picture each, with the others in grey behind.
+    Few arms share axes; with many, each has a small plot with the others in grey behind.
     """
     selection = study.arm_config(study.baseline).selection_metric
     metrics = (f"validation.{selection}", "train.loss")
@@ -72,10 +72,10 @@ def draw_learning_curves(
 
 
 def _draw_many(panel: Panel, target: Path, *, is_shared: bool) -> None:
-    """Draws small multiples; losses of different arms have scales of their own."""
+    """Draws small multiples; the losses of different arms have different scales."""
     rows = -(-len(panel.series) // _COLUMNS)
     height = 1.15 * rows + 0.75
-    # Places are given in inches and not searched for, which would take long for many axes.
+    # Margins are fixed in inches: a layout engine would be slow with many axes.
     margins = {
         "left": 0.62 / WIDTH_INCHES,
         "right": 1 - 0.1 / WIDTH_INCHES,
@@ -147,7 +147,7 @@ _MOST_LETTERS = 18
 
 
 def draw_embedding_map(source: Path, target: Path) -> bool:
-    """Writes the map as PNG and SVG; returns whether there was anything to draw."""
+    """Writes the map of embeddings as PNG and SVG; returns False without embeddings."""
     if not source.is_file():
         return False
     with open(source, newline="", encoding="utf-8") as file:
@@ -182,7 +182,7 @@ def _draw_class(axes: Any, places: np.ndarray, number: int) -> None:
 
 
 def _write_name(axes: Any, places: np.ndarray, name: str) -> None:
-    """Writes a class's name at its member nearest to the middle, so that it lies among them."""
+    """Writes a class's name at its member nearest to the median."""
     from matplotlib import patheffects
 
     middle = np.median(places, axis=0)
@@ -252,16 +252,16 @@ def _describe_intervals(kind: str) -> str:
 
 
 MOST_DRAWN = 60
-"""Older results are left out, or the names of commits would lie over each other."""
+"""Older results are left out, or the labels of commits would overlap."""
 
 
 def draw_history(results: Sequence[Result], target: Path, *, title: str) -> list[Path]:
-    """Writes the drawing as PNG and SVG, and returns both.
+    """Draws a study's scores over time as PNG and SVG; returns both paths.
 
     Args:
-        results: of one study, the oldest first; those of the newest one's metric are drawn.
-        target: path without an ending.
-        title: above the drawing.
+        results: of one study, the oldest first; those with the newest one's metric are drawn.
+        target: path without a suffix.
+        title: of the figure.
     """
     shown = [r for r in results if r.metric == results[-1].metric][-MOST_DRAWN:]
     unit = unit_of(shown[-1].metric)
@@ -281,7 +281,7 @@ def draw_history(results: Sequence[Result], target: Path, *, title: str) -> list
 
 
 def _draw_arms(axes: Any, shown: Sequence[Result], unit: Unit) -> None:
-    """The means of the other arms, as small grey points."""
+    """Draws the means of the other arms as small grey points."""
     points = [
         (place, unit.factor * fmean(scores.values()))
         for place, result in enumerate(shown)
@@ -309,7 +309,7 @@ def _draw_champions(
 
 
 def champion_interval(result: Result) -> tuple[float, float, float]:
-    """Returns low, mean and high of the champion; all the same where one seed has no interval."""
+    """Returns low, mean and high of the champion; all equal with a single seed."""
     values = list(result.scores.get(result.champion, {}).values())
     if len(values) < 2:
         only = values[0] if values else float("nan")

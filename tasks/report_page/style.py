@@ -9,10 +9,10 @@ from typing import Any
 from dml_core.studies.metrics import Unit
 from dml_core.studies.metrics import unit_of as find_unit
 
-# Okabe and Ito's colours, told apart also by colour-blind people; their yellow is too pale for
-# lines on white.
+# Okabe and Ito's palette, which colour-blind people can distinguish, without its yellow, which is
+# too pale for lines on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#3B3B3B")
-# Markers, lines and hatches say the same as the colours, for prints in grey.
+# Markers, lines and hatches repeat the information of the colours, for prints in grey.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 HATCHES = ("", "...", "\\\\\\", "xxx", "---", "ooo", "+++")
@@ -67,14 +67,14 @@ def report_style() -> Iterator[Any]:
     from matplotlib import pyplot as plt
 
     with warnings.catch_warnings(), mpl.rc_context(_SETTINGS):
-        # Names from data may hold letters that no face at hand has: they become boxes.
+        # Names from data may contain letters that no installed font has: these become boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield plt
         plt.close("all")
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Returns colour, marker and line of the n-th series; no two of 56 are alike."""
+    """Returns colour, marker and line of the n-th series; 56 series are distinct."""
     return {
         "color": COLORS[number % len(COLORS)],
         "marker": MARKERS[number % len(MARKERS)],
@@ -93,13 +93,13 @@ def bar_style(number: int) -> dict[str, Any]:
 
 
 def plain(text: str) -> str:
-    """Returns a text that matplotlib draws as it stands: a dollar sign begins no formula."""
+    """Returns a text that matplotlib draws literally: a dollar sign starts no formula."""
     printable = "".join(c if c.isprintable() else "?" for c in text)
     return re.sub(r"\$", r"\\$", printable)
 
 
 PUBLISHED = "published"
-"""Stands for the metric of numbers that a paper printed."""
+"""Pseudo-metric of published scores."""
 _PUBLISHED_UNIT = Unit(1, "", "", 1)
 
 _NAMES = {
@@ -154,21 +154,21 @@ def _name_score(name: str) -> str:
 
 
 def unit_of(metric: str) -> Unit:
-    """Returns a metric's unit; numbers of papers are shown as they were printed."""
+    """Returns a metric's unit; published scores are shown as printed."""
     return _PUBLISHED_UNIT if metric == PUBLISHED else find_unit(metric)
 
 
 def label_metric(metric: str) -> str:
-    """Returns the text of an axis: name, where it was measured, unit."""
+    """Returns the label of an axis: name, split, unit."""
     where = _SPLITS.get(metric.partition(".")[0], "")
     return with_unit(", ".join(filter(None, (name_metric(metric), where))), metric)
 
 
 def label_together(metrics: tuple[str, ...]) -> str:
-    """Returns the text of an axis that several metrics of one unit share."""
+    """Returns the label of an axis that several metrics of one unit share."""
     if len(metrics) == 1:
         return label_metric(metrics[0])
-    # What stands before the first comma or "of" is what the metrics have in common, if anything.
+    # The part before the first comma or "of" is the metrics' common name, if they have one.
     heads = {re.split(r", | of ", name_metric(metric))[0] for metric in metrics}
     places = dict.fromkeys(_SPLITS.get(metric.partition(".")[0], "") for metric in metrics)
     name = heads.pop() if len(heads) == 1 else "score"
@@ -176,20 +176,20 @@ def label_together(metrics: tuple[str, ...]) -> str:
 
 
 def with_unit(text: str, metric: str) -> str:
-    """Returns a label with its unit in brackets, where it does not say it itself."""
+    """Returns a label with its unit in brackets, unless it already contains it."""
     unit = unit_of(metric).name.strip()
     return text if not unit or unit in text else f"{text} ({unit})"
 
 
 def label_axis(key: str, metrics: tuple[str, ...] = ()) -> str:
-    """Returns the text below an axis for a figure's x."""
+    """Returns the label of the x axis for a figure's x."""
     if key == "*":
         return "hidden share of the side" if "occluded" in "".join(metrics) else "K"
     return _AXES.get(key, key)
 
 
 def show_value(value: Any) -> str:
-    """Returns a key's value as people read it."""
+    """Returns a key's value as text for readers."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, float):

@@ -29,20 +29,20 @@ _LOST = ("failed", "diverged", "collapsed")
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in one place of a table."""
+    """One cell of a table."""
 
     text: str
     note: str = ""
-    """Smaller, below."""
+    """Smaller text below."""
     key: float | str = ""
-    """What it is sorted by; empty cells come last."""
+    """Sort key; empty cells come last."""
     kind: str = "number"
-    """Its class in the page: name, number or a verdict's."""
+    """Its CSS class: name, number or a verdict's."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table that sorts by any column."""
+    """A table that can be sorted by any column."""
 
     caption: str
     headings: list[str]
@@ -52,7 +52,7 @@ class Table:
 def make_arm_table(
     summaries: Sequence[ArmSummary], budget: Mapping[str, Mapping[str, Any]], *, metric: str
 ) -> Table:
-    """Returns one row an arm: score, difference, verdict, and what finding it took."""
+    """Returns one row an arm: score, difference, verdict, and the trials spent."""
     references = {s.difference.reference for s in summaries if s.difference is not None}
     is_one = len(references) == 1
     points = unit_of(metric).difference_name.strip()
@@ -77,7 +77,7 @@ def make_arm_table(
 def make_metric_table(study: ResolvedStudy, observations: Observations) -> Table | None:
     """Returns every test metric of every arm; None where there is none.
 
-    Scores of occluded images are many and drawn as curves, so they are left to the CSV files.
+    Scores of occluded images are many and drawn as curves; only the CSV files list them.
     """
     found = {
         name
@@ -175,7 +175,7 @@ def _count(number: int) -> Cell:
 
 
 _WRITTEN_BY_RUNS = ("dvc.lock", "studies/tracked.json")
-"""What a run changes itself, and no number comes from."""
+"""Files that a run itself changes and no score depends on."""
 PACKAGES = {"torch": "torch", "faiss": "faiss-cpu", "dml": "dml"}
 
 
@@ -188,7 +188,7 @@ class Fact:
 
 
 def collect_facts(context: StudyContext, scores: StudyScores) -> list[Fact]:
-    """Returns all that a reader needs to make the same numbers again."""
+    """Returns the facts that a reader needs to reproduce the scores."""
     sweep = json.loads((context.sweep_folder / "sweep.json").read_text(encoding="utf-8"))
     versions = ", ".join(f"{name} {value}" for name, value in read_versions().items())
     facts = [
@@ -207,7 +207,7 @@ def collect_facts(context: StudyContext, scores: StudyScores) -> list[Fact]:
 
 
 def describe_leakage(context: StudyContext) -> str:
-    """Returns which images the data's splits share; empty for none, and without the data."""
+    """Returns which images the splits share; empty for none, and without the data."""
     parts = []
     for config in context.datasets:
         try:
@@ -224,7 +224,7 @@ def describe_leakage(context: StudyContext) -> str:
 
 
 def make_command(request: StudyRequest) -> str:
-    """Returns the command line that makes this report."""
+    """Returns the command that produces this report."""
     parts = ["dml", "run", request.study]
     if request.profile:
         parts += ["--profile", request.profile]
@@ -236,7 +236,7 @@ def make_command(request: StudyRequest) -> str:
 
 
 def describe_commit(project: Path) -> str:
-    """Returns the commit of the code, with a word on changes beside it; empty without git."""
+    """Returns the commit of the code, and whether it has uncommitted changes; empty without git."""
     commit = _ask_git(project, "rev-parse", "--short=12", "HEAD")
     if not commit:
         return ""
@@ -247,7 +247,7 @@ def describe_commit(project: Path) -> str:
 
 
 def read_versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that numbers come from."""
+    """Returns the versions of Python and of the numerical packages."""
     found = {"python": platform.python_version()}
     for name, package in PACKAGES.items():
         try:
@@ -258,7 +258,7 @@ def read_versions() -> dict[str, str]:
 
 
 def describe_training(trials: Path) -> str:
-    """Returns how many trainings there were and how long they took together."""
+    """Returns the number of trials and their total training time."""
     if not trials.is_file():
         return ""
     records = read_trials(trials)
@@ -267,7 +267,7 @@ def describe_training(trials: Path) -> str:
 
 
 def describe_seconds(seconds: dict[str, float]) -> str:
-    """Returns how long each stage took when it last ran, and all of them together."""
+    """Returns the duration of each stage's last run, and their sum."""
     if not seconds:
         return ""
     listed = ", ".join(f"{stage} {value:,.0f} s" for stage, value in seconds.items())
