@@ -1,1 +1,1 @@
-"""Speed and memory, as ratios to what people would use instead, measured in one run."""
+"""Speed and memory as ratios to the usual alternatives, measured in one run."""

@@ -31,11 +31,11 @@ BENCHMARKS = {
     "pipeline": "benchmarks.pipeline:run_pipeline",
     "scaling": "benchmarks.scaling:run_scaling",
 }
-"""By name; imported when it runs, so that one benchmark does not pay for another's libraries."""
+"""By name; each is imported when it runs, so that it does not load the libraries of the others."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns 1 where two sides that should agree gave different results, else 0."""
+    """Returns 1 if two sides that should agree gave different results, else 0."""
     options = _parse(arguments)
     if options.render is not None:
         render_file(options.render, options.json)
@@ -57,7 +57,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS, metavar="NAME")
     parser.add_argument("--json", type=Path, default=Path("results") / "bench.json")
-    parser.add_argument("--short", action="store_true", help="compare values, measure nothing")
+    parser.add_argument("--short", action="store_true", help="compare values, time nothing")
     parser.add_argument("--cars", type=Path, default=_path_in("DML_BENCH_CARS"))
     parser.add_argument("--render", type=Path, help="write the table of --json into this page")
     return parser.parse_args(arguments)

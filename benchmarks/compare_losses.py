@@ -1,7 +1,7 @@
 """Trains every class loss once with the same parameters and prints their scores as Markdown.
 
-Run it with: python -m benchmarks.compare_losses. It is a check that everything learns, not a
-comparison to choose a loss by: nothing is tuned, and there is one seed.
+Run it with: python -m benchmarks.compare_losses. It checks that every loss learns. It is no basis
+for a choice of loss: nothing is tuned, and there is one seed.
 """
 
 from pathlib import Path

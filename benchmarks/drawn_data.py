@@ -13,10 +13,10 @@ from dml_core.data.sources.registry import list_images
 
 @contextmanager
 def drawn_trial(**knobs: Any) -> Iterator[TrialConfig]:
-    """Gives the configuration of a trial on glyphs that are drawn first and removed after.
+    """Yields the configuration of a trial on temporary glyphs.
 
     Args:
-        knobs: parameters by their dotted keys, over the defaults.
+        knobs: parameters by dotted key, over the defaults.
     """
     with tempfile.TemporaryDirectory(prefix="dml-bench-") as folder:
         config = resolve_trial_config(

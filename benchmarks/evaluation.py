@@ -1,4 +1,4 @@
-"""Evaluation against pytorch-metric-learning's, and against the faiss work that it is made of."""
+"""Evaluation against pytorch-metric-learning, and against its faiss calls alone."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,12 +30,12 @@ GROUP = "evaluation"
 DIM, ITERATIONS, THREADS = 512, 20, 2
 RECALL_AT = (1, 10, 100, 1000)
 TOLERANCE = 1e-5
-"""Two images of one query that are equally far but for rounding may change places."""
+"""Relative; neighbours whose distances differ by rounding may swap ranks."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is evaluated."""
+    """Number of images and classes."""
 
     num_images: int
     num_classes: int
@@ -44,15 +44,15 @@ class Size:
 SIZES = (Size(10_000, 100), Size(60_000, 600))
 ROUNDS = 3
 LARGE = 50_000
-"""Images whose evaluation takes so long that a warm-up does not show in it."""
+"""From this number of images on, a warm-up makes no measurable difference."""
 MOST_SECONDS = 250.0
-"""Of all rounds of one size, but for the first."""
+"""Time limit for all rounds of one size after the first."""
 SMALL = (Size(1_200, 30),)
 
 
 @dataclass(frozen=True)
 class Case:
-    """Embeddings of classes that overlap, with everything that evaluates them."""
+    """Embeddings of overlapping classes, with the competing evaluations."""
 
     size: Size
 
@@ -63,7 +63,7 @@ class Case:
 
     @cached_property
     def points(self) -> FloatArray:
-        """Unit vectors around their class's centre."""
+        """Unit vectors around the centres of their classes."""
         chance = np.random.default_rng(0)
         centers = chance.standard_normal((self.size.num_classes, DIM), dtype=np.float32)
         noise = chance.standard_normal((self.size.num_images, DIM), dtype=np.float32)
@@ -79,7 +79,7 @@ class Case:
     def calculate(self) -> dict[str, float]:
         """Theirs: precision at 1, R-precision, MAP@R, NMI; it has neither R@K nor pair F1."""
         names = ("precision_at_1", "r_precision", "mean_average_precision_at_r", "NMI")
-        # The same k-means as ours, without which NMI could not be compared.
+        # The same k-means as ours, so that NMI can be compared.
         clustering = FaissKMeans(niter=ITERATIONS, **_kmeans_knobs(self.size.num_images))
         calculator = AccuracyCalculator(include=names, k=max(RECALL_AT), kmeans_func=clustering)
         numbers: dict[str, float] = calculator.get_accuracy(
@@ -88,7 +88,7 @@ class Case:
         return numbers
 
     def search_and_cluster(self) -> None:
-        """The bare faiss work: the search in blocks, which is its fastest way, and k-means."""
+        """The faiss calls alone: the search in blocks, which is fastest, and k-means."""
         index = faiss.IndexFlatIP(DIM)
         index.add(self.points)
         for start in range(0, len(self.points), 4096):
@@ -110,8 +110,8 @@ class Case:
             seed=0,
         )
 
-    def keep_books(self) -> tuple[float, float]:
-        """NMI and pair F1 from the classes and clusters: their contingency table included."""
+    def compute_clustering_scores(self) -> tuple[float, float]:
+        """NMI and pair F1 from classes and clusters, with their contingency table."""
         contingency = count_contingency(self.labels, self.clusters)
         return nmi_score(contingency), pair_f1_score(contingency)
 
@@ -135,9 +135,9 @@ def _measure(case: Case, settings: Settings) -> list[Row]:
         "ours": keep("ours", case.evaluate),
         "theirs": keep("theirs", case.calculate),
         "faiss": case.search_and_cluster,
-        "books": case.keep_books,
+        "scores": case.compute_clustering_scores,
     }
-    assert len(case.clusters) == len(case.points), "made before the clock starts"
+    assert len(case.clusters) == len(case.points), "computed before the clock starts"
     if settings.short:
         runs["ours"](), runs["theirs"]()
     seconds = time_in_turns(
@@ -169,16 +169,16 @@ def _measure(case: Case, settings: Settings) -> list[Row]:
         unit="s",
         against="faiss search and k-means alone",
     )
-    books = make_row(
+    scores = make_row(
         GROUP,
         f"contingency, NMI and pair F1 of {what}",
-        ours=seconds["books"],
+        ours=seconds["scores"],
         theirs=seconds["ours"],
         target=0.01,
         unit="s",
         against="the whole evaluation",
     )
-    return [compared, bare, books]
+    return [compared, bare, scores]
 
 
 def _difference(ours: dict[str, float], theirs: dict[str, float]) -> float:

@@ -1,4 +1,4 @@
-"""What Embedding Expansion costs a training step of the small convnet."""
+"""The cost of Embedding Expansion in a training step of the small convnet."""
 
 from benchmarks.drawn_data import drawn_trial
 from benchmarks.rows import Row, make_row, milliseconds
@@ -15,7 +15,7 @@ SHORT = StepBudget(rounds=1, steps=1, warmup=0)
 
 
 def run_expansion(settings: Settings) -> list[Row]:
-    """Returns two rows for each loss that expands: time and memory of a step."""
+    """Returns two rows for each loss with expansion: time and memory of a step."""
     images = 24 if settings.short else 96
     with drawn_trial(**{"data.max_classes": 64, "data.images_per_class": images}) as config:
         configs = {

@@ -2,8 +2,8 @@
 
 `python -m benchmarks.findings NAME...` copies the files of these runs (`alpha_delta`, or
 `expansion@cars` for a profile) from results/ and reports/ to docs/findings/, and writes every
-section anew; without names it only writes. A section stands between two comment lines that name
-the run; what stands outside of them is written by hand and left alone.
+section again; without names it only writes. A section is the text between two comment lines that
+name the run; the text outside of them stays as it is.
 """
 
 import json
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def collect(name: str) -> None:
-    """Copies what a run says: answer, scores, figures with their numbers, and how it was made."""
+    """Copies the results of a run: answer, scores, figures with their numbers, and provenance."""
     study, _, profile = name.partition("@")
     context = load_context(StudyRequest(study=study, profile=profile or None))
     target = FOLDER / name
@@ -49,7 +49,7 @@ def collect(name: str) -> None:
         if path.suffix in (".csv", ".png"):
             shutil.copyfile(path, target / path.name)
     answer = _read(context.report_folder / "answer.json")
-    # The address of one machine's MLflow is of no use to a reader.
+    # A reader cannot reach the MLflow of this machine.
     answer.pop("compare_url", None)
     _write(target / "answer.json", answer)
     facts = collect_facts(context, read_scores(context.evaluate_folder))
@@ -60,13 +60,13 @@ def collect(name: str) -> None:
 
 
 def render_page(text: str) -> str:
-    """Returns the page with the overview and every section made from the files of the runs."""
+    """Returns the page with overview and sections rendered from the files of the runs."""
     text = OVERVIEW.sub(lambda _: render_overview(SECTION.findall(text)), text)
     return SECTION.sub(lambda found: render_section(FOLDER / found.group(1)), text)
 
 
 def render_readme(text: str) -> str:
-    """Returns the README with the table of losses made from the files of their runs."""
+    """Returns the README with the table of losses rendered from the files of the runs."""
     return LOSSES.sub(lambda _: f"<!-- losses -->\n{render_losses(FOLDER)}\n<!-- end -->", text)
 
 
@@ -92,7 +92,7 @@ def _render_row(title: str, counts: Counter[str]) -> str:
 
 
 def _anchor(name: str) -> str:
-    """Returns the address that a heading of this text has on a page."""
+    """Returns the anchor of a heading."""
     return name.lower().replace("@", "")
 
 

@@ -1,4 +1,4 @@
-"""A sweep of 24 trainings of a small network against as many plain scripts, one after another."""
+"""A sweep of 24 trials of a small network against 24 sequential runs of a plain script."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ SEEDS = (0, 1)
 COMPARED = ((0.002, 0), (0.002, 1), (0.001, 0))
 """Learning rate and seed of the scripts of each round."""
 MOST_SECONDS = 350.0
-"""Of all rounds, but for the first."""
+"""Time limit for all rounds after the first."""
 FIXED = {
     "model.width": 16,
     "sampler.batch_size": 84,
@@ -44,12 +44,12 @@ FIXED = {
     "evaluation.clustering": False,
 }
 TOLERANCE = 1e-5
-"""Relative; both compute in single precision, in another order."""
+"""Relative; both compute in single precision, in different order."""
 PROXY_NAMES = {"proxy_anchor": "proxies", "norm_softmax": "W"}
 
 
 def run_fine_tuning(settings: Settings) -> list[Row]:
-    """Returns the row of the sweep; a short run compares network and first loss."""
+    """Returns the row of the sweep; a short run compares the first loss only."""
     if settings.short:
         return [
             _row(f"first loss, {loss}", [1.0], [1.0], difference=compare_first_loss(loss))
@@ -123,7 +123,7 @@ def _arm(loss: str, rate: float) -> str:
 
 @dataclass(frozen=True)
 class Round:
-    """One sweep, and some of its trainings by scripts."""
+    """One sweep, and scripts for some of its trials."""
 
     sweep_seconds: float
     plain: dict[str, PlainRun]
@@ -131,13 +131,13 @@ class Round:
 
     @property
     def script_seconds(self) -> float:
-        """Mean of a training by a script."""
+        """Mean time of a script."""
         return sum(run.seconds for run in self.plain.values()) / len(self.plain)
 
 
 def _run_round(project: Project, folder: Path, rate: float, seed: int) -> Round:
-    """Runs the sweep, and the scripts of one training a loss."""
-    # The trials of an earlier round would be taken over.
+    """Runs the sweep, and one script for each loss."""
+    # Otherwise the sweep would reuse the trials of an earlier round.
     shutil.rmtree(project.folder / "results" / ".sweeps", ignore_errors=True)
     seconds = project.run("stage", "sweep", STUDY)
     plain = {
@@ -162,7 +162,7 @@ def _write_images(project: Project, folder: Path) -> None:
 
 
 def _compare_quality(project: Project, plain: dict[str, PlainRun]) -> tuple[float, float]:
-    """Returns the 95 % interval of our R@1 less theirs over the trainings that both ran."""
+    """Returns the 95 % interval of our R@1 minus theirs over the trials that both ran."""
     path = project.folder / "results" / STUDY / "sweep" / "trials.parquet"
     scores = {r.spec.trial_id: r.validation["recall_at_1"] for r in read_trials(path)}
     differences = [scores[t] - run.result["recall_at_1"][-1] for t, run in plain.items()]
@@ -171,7 +171,7 @@ def _compare_quality(project: Project, plain: dict[str, PlainRun]) -> tuple[floa
 
 
 def compare_first_loss(loss: str) -> float:
-    """Returns the relative difference of our first loss and the script's, with equal weights."""
+    """Returns the relative difference of our first loss from the script's, with equal weights."""
     config = load_trial_config(
         Path(__file__).parents[1] / "params.yaml",
         [*(f"{key}={json.dumps(value)}" for key, value in FIXED.items()), f"loss.name={loss}"],

@@ -1,4 +1,4 @@
-"""Compares what our frozen trunk and a plain script's make of the same picture files."""
+"""Compares the features of our frozen trunk with those of a plain script, on the same files."""
 
 import tempfile
 from pathlib import Path
@@ -25,20 +25,20 @@ PARAMS = [
 ]
 
 
-def compare_features(*, last_stage: bool) -> float:
-    """Returns the relative difference of the first loss, ours on features in half precision."""
-    train = "from:blocks.6" if last_stage else "none"
+def compare_features(*, last_block: bool) -> float:
+    """Returns the relative difference of the first loss; our features are in half precision."""
+    train = "from:blocks.6" if last_block else "none"
     params = Path(__file__).parents[1] / "params.yaml"
     config = load_trial_config(params, [*PARAMS, f"trunk.train={train}"])
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as name:
         pixels = _draw(Path(name))
-        ours, theirs = _compute_losses(config, pixels, Path(name), last_stage=last_stage)
+        ours, theirs = _compute_losses(config, pixels, Path(name), last_block=last_block)
     return abs(ours - theirs) / abs(ours)
 
 
 def _draw(folder: Path) -> np.ndarray:
-    """Writes a few pictures as files and returns their pixels, in the files' order."""
+    """Writes a few pictures and returns their pixels, in the order of the files."""
     size = (CLASSES * SAMPLES, SIZE_PX, SIZE_PX, 3)
     pixels = np.random.default_rng(0).integers(0, 256, size=size, dtype=np.uint8)
     for index, picture in enumerate(pixels):
@@ -49,14 +49,14 @@ def _draw(folder: Path) -> np.ndarray:
 
 
 def _compute_losses(
-    config: TrialConfig, pixels: np.ndarray, folder: Path, *, last_stage: bool
+    config: TrialConfig, pixels: np.ndarray, folder: Path, *, last_block: bool
 ) -> tuple[float, float]:
     model = build_model(config, in_channels=3)
     model.set_training(True, freeze_batch_norm=True)
     loss = build_loss_from_config(config.loss, num_classes=CLASSES, embedding_dim=DIM)
     kept = model.frozen_activations(torch.from_numpy(pixels).permute(0, 3, 1, 2)).half()
     frozen, learning = make_trunk(
-        "tf_efficientnet_lite0", find_package_file(), last_stage=last_stage
+        "tf_efficientnet_lite0", find_package_file(), last_block=last_block
     )
     images = open_images(folder, size_px=SIZE_PX, mean=[0.5] * 3, std=[0.5] * 3)
     features, labels = compute_features(frozen, images, workers=0)

@@ -1,4 +1,4 @@
-"""What plain scripts take for trainings on top of a frozen trunk."""
+"""The time of plain scripts that train on top of a frozen trunk."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,29 +10,29 @@ from benchmarks.plain_runs import PlainRun, run_script
 
 @dataclass(frozen=True)
 class ScriptSeconds:
-    """What all trainings take by scripts."""
+    """Seconds of all runs of a script."""
 
     running: float
-    """That run the trunk in every epoch."""
+    """Of scripts that run the trunk in every epoch."""
     cached: float
-    """That read what it gives from a file."""
+    """Of scripts that read the trunk's features from a file."""
 
 
 @dataclass(frozen=True)
 class Scripts:
-    """As many scripts as a sweep has trials, one after another."""
+    """Sequential runs of a script, one for each trial of a sweep."""
 
     subject: Subject
     folder: Path
-    """Has the images, and gets what the scripts write."""
+    """Holds the images and the output of the scripts."""
     trials: int
     epochs: int
     size_px: int
-    last_stage: bool
-    """Whether the trunk's last stage learns too."""
+    last_block: bool
+    """Whether the trunk's last block is trained too."""
 
     def measure(self) -> ScriptSeconds:
-        """Runs one epoch with the trunk and one training with its features in a file."""
+        """Times one epoch with the trunk, and one run with its features in a file."""
         one = self._run(run_epochs=1)
         epoch = one.result["epoch_seconds"][0]
         running = one.seconds - epoch + self.epochs * epoch
@@ -41,11 +41,11 @@ class Scripts:
 
     @cached_property
     def first_cached_seconds(self) -> float:
-        """Of the training that writes the file, which happens once."""
+        """Of the run that writes the file, which happens once."""
         return self._run_cached().seconds
 
     def _run_cached(self) -> PlainRun:
-        return self._run(features=self.folder / f"features{int(self.last_stage)}.npz")
+        return self._run(features=self.folder / f"features{int(self.last_block)}.npz")
 
     def _run(self, **options: object) -> PlainRun:
         return run_script(
@@ -55,6 +55,6 @@ class Scripts:
             size_px=self.size_px,
             epochs=self.epochs,
             **self.subject.options,
-            **({"last_stage": True} if self.last_stage else {}),
+            **({"last_block": True} if self.last_block else {}),
             **options,
         )

@@ -1,4 +1,4 @@
-"""The images and trunks on which sweeps over frozen trunks are measured."""
+"""The images and trunks of the benchmark over frozen trunks."""
 
 import shutil
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ class Subject:
 
     name: str
     fixed: dict[str, Any]
-    last_stage: str
-    """Name of the trunk's last stage here."""
+    last_block: str
+    """Name of the trunk's last block in our configuration."""
     source: Path | None
-    """The files of the images; None where they are drawn."""
+    """The files of the images; None if they are drawn."""
     options: dict[str, object]
-    """What tells the scripts the trunk."""
+    """Options of the scripts that select the trunk."""
 
 
 def choose_subject(cars: Path | None) -> Subject:
-    """Returns Cars-196 with real weights where it is there, else drawn characters without."""
+    """Returns Cars-196 with pretrained weights if available, else glyphs without."""
     if cars is not None and (source := _find_archive(cars)) is not None:
         data = {
             "data.name": "folder",
@@ -58,6 +58,6 @@ def _find_archive(path: Path) -> Path | None:
 
 
 def bring_archive(project: Project, subject: Subject) -> None:
-    """Copies the archive into the project: it is unpacked beside itself, and is not ours."""
+    """Copies the archive into the project, since it is unpacked beside itself."""
     if subject.source is not None and subject.source.is_file():
         shutil.copyfile(subject.source, project.folder / "data" / "raw" / ARCHIVE)

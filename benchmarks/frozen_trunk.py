@@ -1,4 +1,4 @@
-"""A sweep over a frozen pretrained trunk against plain scripts, one after another."""
+"""A sweep over a frozen pretrained trunk against sequential runs of plain scripts."""
 
 import contextlib
 import statistics
@@ -29,11 +29,11 @@ from tasks.study import StudyRequest, load_context
 
 GROUP = "frozen_trunk"
 TRIALS, CORES = 100, 2
-LAST_STAGE_TRIALS = 4
-EPOCHS, LAST_STAGE_EPOCHS = 20, 4
+LAST_BLOCK_TRIALS = 4
+EPOCHS, LAST_BLOCK_EPOCHS = 20, 4
 SIZE_PX = 112
 TOLERANCE = 2e-3
-"""Relative; what is kept of the images is in half precision."""
+"""Relative; cached activations are in half precision."""
 COMMON = {
     "data.image_size_px": SIZE_PX,
     "augmentation.crop": "center",
@@ -47,11 +47,11 @@ COMMON = {
 
 
 def run_frozen_trunk(settings: Settings) -> list[Row]:
-    """Returns rows for the head alone and for the last stage, each against two kinds of scripts."""
+    """Returns rows for the head alone and for the last block, each against two kinds of scripts."""
     if settings.short:
         return [
             _row(f"first loss, {part}", [1.0], [1.0], target=1.0, against="plain script",
-                 difference=compare_features(last_stage=part == "last stage"))
+                 difference=compare_features(last_block=part == "last stage"))
             for part in ("head", "last stage")
         ]  # fmt: skip
     subject, project = choose_subject(settings.cars), open_served_project()
@@ -60,44 +60,44 @@ def run_frozen_trunk(settings: Settings) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="dml-bench-") as name:
         scripts = {
             is_last: Scripts(
-                subject, Path(name), trials=TRIALS, size_px=SIZE_PX, last_stage=is_last,
-                epochs=LAST_STAGE_EPOCHS if is_last else EPOCHS,
+                subject, Path(name), trials=TRIALS, size_px=SIZE_PX, last_block=is_last,
+                epochs=LAST_BLOCK_EPOCHS if is_last else EPOCHS,
             )
             for is_last in (False, True)
         }  # fmt: skip
         _write_images(project, subject, Path(name) / "images")
-        # Before and after the sweeps, so that a machine that gets slower does so for both.
+        # Before and after the sweeps, so that a change of the machine's speed affects both sides.
         first = {is_last: each.measure() for is_last, each in scripts.items()}
         head = project.run("stage", "sweep", "head")
-        last, low = (_time_last_stage(project, study) for study in ("last", "bfloat16"))
-        floor = TRIALS * LAST_STAGE_EPOCHS / CORES * _time_bare_epoch(project, "last")
+        last, low = (_time_last_block(project, study) for study in ("last", "bfloat16"))
+        floor = TRIALS * LAST_BLOCK_EPOCHS / CORES * _time_bare_epoch(project, "last")
         plain = {is_last: [first[is_last], each.measure()] for is_last, each in scripts.items()}
-    extrapolated = f"ours extrapolated from {LAST_STAGE_TRIALS} trials"
+    extrapolated = f"ours extrapolated from {LAST_BLOCK_TRIALS} trials"
     floor_note = f"bare steps of the last stage on both cores take {floor / last:.2f} of our time"
     low_note = f"R@1 {_compare_scores(project, 'bfloat16', 'last'):+.3f} on average by that"
-    last_stage = f"{TRIALS} trials of {LAST_STAGE_EPOCHS} epochs, last stage"
+    last_block = f"{TRIALS} trials of {LAST_BLOCK_EPOCHS} epochs, last stage"
     return [
         *_make_rows(
             f"{TRIALS} trials of {EPOCHS} epochs, head only, {subject.name}", head, plain[False]
         ),
         *_make_rows(
-            f"{last_stage}, {subject.name}", last, plain[True],
+            f"{last_block}, {subject.name}", last, plain[True],
             note=f"{extrapolated}; {floor_note}; ",
         ),
         *_make_rows(
-            f"{last_stage} with training.precision: bfloat16, {subject.name}", low, plain[True],
+            f"{last_block} with training.precision: bfloat16, {subject.name}", low, plain[True],
             note=f"{extrapolated}; {low_note}; ",
         ),
     ]  # fmt: skip
 
 
 def _write_studies(project: Project, subject: Subject) -> None:
-    """Writes the studies of all sweeps, and packs their images: nothing of the trunk is known."""
-    stage, low = {"trunk.train": f"from:{subject.last_stage}"}, {"training.precision": "bfloat16"}
+    """Writes the studies of all sweeps, and packs their images; no activations are cached yet."""
+    stage, low = {"trunk.train": f"from:{subject.last_block}"}, {"training.precision": "bfloat16"}
     parts = {
         "head": ({"trunk.train": "none"}, TRIALS, EPOCHS),
-        "last": (stage, LAST_STAGE_TRIALS, LAST_STAGE_EPOCHS),
-        "bfloat16": ({**stage, **low}, LAST_STAGE_TRIALS, LAST_STAGE_EPOCHS),
+        "last": (stage, LAST_BLOCK_TRIALS, LAST_BLOCK_EPOCHS),
+        "bfloat16": ({**stage, **low}, LAST_BLOCK_TRIALS, LAST_BLOCK_EPOCHS),
     }
     for name, (fixed, trials, epochs) in parts.items():
         project.write_study(name, _make_study({**subject.fixed, **fixed}, trials, epochs))
@@ -114,7 +114,7 @@ def _make_study(fixed: Mapping[str, Any], trials: int, epochs: int) -> dict[str,
             **COMMON,
             **fixed,
             "training.epochs": epochs,
-            # As in the scripts, which keep the end of a training alone.
+            # As in the scripts, which save only the final weights.
             "training.checkpoint_every": epochs,
         },
         "nuisance": {"optimizer.learning_rate": {"log_uniform": [0.0003, 0.003]}},
@@ -124,14 +124,14 @@ def _make_study(fixed: Mapping[str, Any], trials: int, epochs: int) -> dict[str,
     }
 
 
-def _time_last_stage(project: Project, study: str) -> float:
-    """Returns the seconds of a whole sweep, of which a few trials are run."""
+def _time_last_block(project: Project, study: str) -> float:
+    """Returns the seconds of a whole sweep, extrapolated from a few trials."""
     seconds = project.run("stage", "sweep", study)
-    return seconds + (TRIALS - LAST_STAGE_TRIALS) / _count_rate(project, study)
+    return seconds + (TRIALS - LAST_BLOCK_TRIALS) / _count_rate(project, study)
 
 
 def _compare_scores(project: Project, study: str, other: str) -> float:
-    """Returns the mean R@1 of a study's trials less that of another's, which has the same rates."""
+    """Returns the mean R@1 of a study minus that of another with the same learning rates."""
 
     def mean(name: str) -> float:
         records = read_trials(project.folder / "results" / name / "sweep" / "trials.parquet")
@@ -141,15 +141,15 @@ def _compare_scores(project: Project, study: str, other: str) -> float:
 
 
 def _count_rate(project: Project, study: str) -> float:
-    """Returns the trials a second of the sweep of a study that was just run."""
+    """Returns the trials per second of a study's last sweep."""
     trials = project.folder / "results" / ".sweeps" / study / "trials"
-    # The winner's repeat is a trial of the search, taken over.
+    # The repeat of the winner is a reused trial of the search.
     ended = trials.glob("anchor-[0-9]*/result.json")
     return count_rate([path.stat().st_mtime for path in ended], CORES)
 
 
 def _time_bare_epoch(project: Project, study: str) -> float:
-    """Returns the seconds of an epoch's steps alone, on one core with all inputs in memory."""
+    """Returns the seconds of an epoch's steps only, on one core with all inputs in memory."""
     with contextlib.chdir(project.folder), limited_threads(1):
         found = load_context(StudyRequest(study=study)).study
         config = found.arm_config(found.arms[0].name)

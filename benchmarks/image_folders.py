@@ -1,4 +1,4 @@
-"""Writes the images of a prepared dataset as plain files, class by class, for plain scripts."""
+"""Writes the images of a prepared dataset as files in a folder per class, for plain scripts."""
 
 import shutil
 from pathlib import Path
@@ -35,7 +35,7 @@ def _parts(config: DataBase) -> list[tuple[str, ImageSet]]:
 
 
 def _file(folder: Path, part: str, label: int, name: str) -> Path:
-    # Numbered so that ImageFolder, which sorts by name, gives the labels that the dataset has.
+    # Numbered, so that ImageFolder, which sorts by name, assigns the labels of the dataset.
     path = folder / part / f"{label:05d}" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     return path

@@ -1,4 +1,4 @@
-"""Writes the images of the input's benchmark as a tree `class/image.jpg`."""
+"""Writes the images of the input benchmark as a tree `class/image.jpg`."""
 
 import zipfile
 from collections import Counter
@@ -14,17 +14,17 @@ from dml_core.data.sources.registry import list_images
 Readers = dict[str, Callable[[], bytes]]
 
 SIDE_PX = 112
-"""Shorter side of the photographs; drawings have it on both sides."""
+"""Shorter side of the photographs, and both sides of the glyphs."""
 
 
 def write_tree(folder: Path, cars: Path | None, *, classes: int, images_per_class: int) -> str:
-    """Fills a folder and returns what the images are.
+    """Fills a folder and returns a description of the images.
 
     Args:
-        folder: gets one folder a class.
-        cars: Cars-196 as a zip file or a folder with one folder a class; None draws glyphs.
-        classes: how many of the first ones.
-        images_per_class: how many of the first ones.
+        folder: gets one folder per class.
+        cars: Cars-196 as a zip file or a folder with one folder per class; None draws glyphs.
+        classes: number of classes to take.
+        images_per_class: number of images to take from each class.
     """
     if cars is None:
         _draw(folder, classes=classes, images_per_class=images_per_class)

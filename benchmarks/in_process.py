@@ -1,4 +1,4 @@
-"""Trains a study's trials one after another in this process, with nothing around them.
+"""Trains the trials of a study sequentially in this process, without the pipeline.
 
 Run as: python -m benchmarks.in_process STUDY OUTPUT PART PARTS, in a project's folder.
 """
@@ -22,7 +22,7 @@ Trained = dict[str, dict[str, Any]]
 
 
 def train_in_processes(project: Project, study: str, *, processes: int, most: int = 0) -> Trained:
-    """Trains all trials of a study, or the first ones, in so many processes side by side."""
+    """Trains all trials of a study, or the first ones, in concurrent processes."""
     with tempfile.TemporaryDirectory() as name:
         files = [Path(name) / f"{part}.json" for part in range(processes)]
         started = [
@@ -43,13 +43,13 @@ def train_in_processes(project: Project, study: str, *, processes: int, most: in
 
 
 def list_specs(study: str) -> list[TrialSpec]:
-    """Returns the trials of a study that tunes nothing, in the order in which a sweep has them."""
+    """Returns the trials of a study without tuning, in the order of its sweep."""
     found = load_context(StudyRequest(study=study)).study
     return found.repeat_specs({arm.name: {} for arm in found.arms})
 
 
 def train_specs(specs: list[TrialSpec], folder: Path) -> Trained:
-    """Trains trials in this process and returns what each took and scored."""
+    """Trains trials in this process and returns the time and scores of each."""
     trained: Trained = {}
     opened: dict[str, Any] = {}
     for spec in specs:

@@ -30,15 +30,15 @@ GROUP = "input"
 BATCH, WORKERS, ROUNDS = 60, 2, 5
 AUGMENTATION = AugmentationConfig(crop="random_resized", flip="image")
 TOLERANCE = 2 / 255
-"""Pillow and torch resize with weights of other precision: a level or two of 255."""
+"""Pillow and torch resize with weights of different precision: one or two levels of 255."""
 
 
 def run_inputs(settings: Settings) -> list[Row]:
-    """Returns the row of images a second."""
+    """Returns the row of images per second."""
     classes, per_class = (16, 12) if settings.short else (98, 40)
-    # As every training does; it concerns both sides of this process.
+    # As in every training; affects both sides, which run in this process.
     prepare_memory()
-    # The folder goes after the loaders, whose workers read from it.
+    # Removed after the loaders, whose workers read from it.
     with tempfile.TemporaryDirectory(prefix="dml-bench-") as folder, limited_threads(1):
         tree = Path(folder) / "tree"
         note = write_tree(tree, settings.cars, classes=classes, images_per_class=per_class)
@@ -78,7 +78,7 @@ def _measure(images: ImageSet, tree: Path, note: str, settings: Settings) -> Row
 
 
 def _our_batches(images: ImageSet) -> Iterator[Tensor]:
-    """Yields an epoch of augmented batches, as a training reads them."""
+    """Yields an epoch of augmented batches, as in training."""
     inputs = ImageInputs(images, size_px=SIDE_PX, config=AUGMENTATION)
     order = numpy_stream(0, "batches").permutation(len(images))
     starts = range(0, len(order) - BATCH + 1, BATCH)
@@ -91,7 +91,7 @@ def _our_batches(images: ImageSet) -> Iterator[Tensor]:
 
 
 def _make_loader(tree: Path, *, workers: int) -> "DataLoader[tuple[Tensor, Tensor]]":
-    """Returns what a script would write; its workers live on from epoch to epoch."""
+    """Returns the usual DataLoader of a script; its workers persist between epochs."""
     steps = [
         transforms.RandomResizedCrop(
             SIDE_PX,
@@ -117,7 +117,7 @@ def _exhaust(batches: Iterable[Tensor]) -> None:
 
 
 def _compare_pixels(images: ImageSet, tree: Path) -> float:
-    """Returns the largest difference of the same random boxes, read both ways, of 1."""
+    """Returns the largest difference between the same random crops read both ways, in [0, 1]."""
     chosen = np.arange(0, len(images), max(1, len(images) // 30))
     boxes = training_boxes(
         images.sizes[chosen],

@@ -1,4 +1,4 @@
-"""The table of losses in README.md, made from the scores of the runs in docs/findings/."""
+"""The table of losses in README.md, rendered from the scores in docs/findings/."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ COLUMNS = ("loss", *(f"glyphs, {length}" for length in LENGTHS), "Cars-196, 512"
 
 
 def render_losses(folder: Path) -> str:
-    """Returns a row for each loss, the best of the longest embedding first."""
+    """Returns a row for each loss, best first at the longest embedding."""
     glyphs = read_scores(folder / "loss_comparison").scores
     cars = read_scores(folder / "loss_comparison@cars").scores
     rows = []

@@ -1,4 +1,4 @@
-"""Each loss's forward and backward against pytorch-metric-learning's and against bare products."""
+"""Forward and backward of each loss against pytorch-metric-learning and against bare products."""
 
 import copy
 import math
@@ -22,7 +22,7 @@ GROUP = "losses"
 DIM, BATCH, SMALL_BATCH, SAMPLES, ROUNDS = 512, 180, 40, 4, 7
 CLASSES, FEW_CLASSES = (100, 11_318), (50,)
 TOLERANCE = 1e-9
-"""Relative to the largest entry; both compute in float64, in another order."""
+"""Relative to the largest entry; both compute in float64, in different order."""
 ARCFACE_DEGREES = 28.6
 
 LossFunction = Callable[..., Tensor]
@@ -30,7 +30,7 @@ LossFunction = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Pair:
-    """The same loss twice."""
+    """The same loss in both libraries."""
 
     name: str
     ours: nn.Module
@@ -41,7 +41,7 @@ class Pair:
 
 
 def run_losses(settings: Settings) -> list[Row]:
-    """Returns a row for each loss and number of classes, and one for the mean of all."""
+    """Returns a row for each loss and number of classes, and one for their mean."""
     rows: list[Row] = []
     with limited_threads(1):
         for num_classes in FEW_CLASSES if settings.short else CLASSES:
@@ -112,7 +112,7 @@ def _mean_row(mean: float, ratios: list[float]) -> Row:
 def _step(
     loss: LossFunction, parameters: list[nn.Parameter], embeddings: Tensor, labels: Tensor
 ) -> list[Tensor]:
-    """Returns the loss, the embeddings' gradient and the proxies', computed as in a step."""
+    """Returns the loss and the gradients of embeddings and proxies, computed as in a step."""
     for parameter in parameters:
         parameter.grad = None
     leaf = embeddings.detach().requires_grad_()
@@ -123,12 +123,12 @@ def _step(
 
 
 def _multiply(embeddings: Tensor, proxies: Tensor) -> Tensor:
-    """Compares a batch with proxies, and multiplies what could be the gradient back."""
+    """Multiplies a batch with proxies, and a gradient back."""
     return (embeddings @ proxies.t()).t() @ embeddings
 
 
 class _ThreeProducts(torch.autograd.Function):
-    """The products that no proxy loss can do without, and nothing else."""
+    """The matrix products that every proxy loss needs, and nothing else."""
 
     @staticmethod
     def forward(ctx: Any, embeddings: Tensor, proxies: Tensor) -> Tensor:
@@ -150,12 +150,12 @@ def _compare_only(embeddings: Tensor, proxies: Tensor) -> Tensor:
 def _differentiate(compare: LossFunction, embeddings: Tensor, proxies: Tensor) -> None:
     leaves = [tensor.detach().requires_grad_() for tensor in (embeddings, proxies)]
     compared = compare(*leaves)
-    # Any gradient of that shape will do.
+    # Any gradient of that shape serves.
     compared.backward(compared.detach())
 
 
 def _share(seconds: dict[str, list[float]], name: str) -> float:
-    """Returns how many times as long as the bare products something took."""
+    """Returns the time of a competitor divided by that of the bare products."""
     pairs = zip(seconds[name], seconds["products"], strict=True)
     return statistics.median(own / products for own, products in pairs)
 
@@ -163,12 +163,12 @@ def _share(seconds: dict[str, list[float]], name: str) -> float:
 def _difference(pair: Pair, embeddings: Tensor, labels: Tensor) -> float:
     """Returns the largest difference of value and gradients, relative to the largest entry.
 
-    In double precision: in single, rounding may take one of the mined triplets in or out.
+    Computed in double precision: in single precision rounding can change which triplets are mined.
     """
     double = embeddings.double()
     own_loss = copy.deepcopy(pair.ours).double()
     ours = _step(own_loss, list(own_loss.parameters()), double, labels)
-    # Theirs takes over the precision of the embeddings by itself, and gives it back next time.
+    # Theirs converts itself to the precision of the embeddings, and back at the next call.
     theirs = _step(pair.theirs, _listed(pair.their_proxies), double, labels)
     if pair.is_transposed:
         theirs[-1] = theirs[-1].t()
@@ -183,7 +183,7 @@ def _listed(parameter: nn.Parameter | None) -> list[nn.Parameter]:
 
 
 def _draw_batch(num_classes: int, size: int) -> tuple[Tensor, Tensor]:
-    """Returns unit vectors, a little nearer to those of their class: every mining finds some."""
+    """Returns unit vectors, slightly closer within a class, so that every miner finds pairs."""
     chance = torch.Generator().manual_seed(0)
     chosen = torch.randperm(num_classes, generator=chance)[: size // SAMPLES]
     centers = torch.randn(len(chosen), DIM, generator=chance).repeat_interleave(SAMPLES, dim=0)
@@ -195,7 +195,7 @@ def _pairs(num_classes: int) -> list[Pair]:
     torch.manual_seed(0)
     size: dict[str, Any] = {"num_classes": num_classes, "embedding_size": DIM}
     margin = {"margin": math.radians(ARCFACE_DEGREES), "scale": 64.0}
-    # Their Proxy-NCA has the image's own proxy below the line.
+    # Their Proxy-NCA has the positive proxy in the denominator.
     nca = {"scale": 8.0, "target_in_denominator": True}
     return [
         _proxy_pair("proxy_anchor", losses.ProxyAnchorLoss(**size), size),

@@ -1,9 +1,8 @@
 """A proxy loss with a million classes against the full loss with ten thousand, step by step.
 
-The table of docs/losses.md comes from: python -m benchmarks.many_classes. Each case trains in a
-process of its own, so that its peak memory is its own, and the cases take turns, so that a noisy
-machine is noisy for all. Times are the processor's, of one thread, which other processes disturb
-less than the clock's.
+`python -m benchmarks.many_classes` prints the table of docs/losses.md. Each case trains in its own
+process, which gives its peak memory, and the cases alternate, so that noise affects all of them.
+Times are processor times of one thread, which other processes disturb less than wall time.
 """
 
 import multiprocessing
@@ -28,14 +27,14 @@ from dml_core.training.report import measure_peak_memory_mib
 GROUP = "many_classes"
 BATCH, DIM, IMAGES = 100, 128, 2000
 ROWS_BATCH = 180
-"""Of the rows, as in those of the losses."""
+"""Batch size of the rows, as in the benchmark of losses."""
 ROUNDS, STEPS, WARMUP_STEPS = 11, 8, 80
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A loss over so many classes, of which a share takes part in a step."""
+    """A loss, its number of classes, and the share of proxies in a step."""
 
     loss: str
     num_classes: int
@@ -45,7 +44,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Round:
-    """What some steps took and brought."""
+    """Time, loss and memory of some steps."""
 
     seconds_per_step: float
     mean_loss: float
@@ -60,7 +59,7 @@ CASES = [
 
 
 class Training:
-    """A linear layer and the proxies learn to tell random images of random classes apart."""
+    """Trains a linear layer and the proxies on random images of random classes."""
 
     def __init__(self, case: Case) -> None:
         torch.manual_seed(0)
@@ -95,7 +94,7 @@ class Training:
         return float(loss.detach())
 
     def take_steps(self, count: int) -> Round:
-        """Trains on so many batches."""
+        """Trains on a number of batches."""
         started = time.process_time()
         losses = [self.take_step() for _ in range(count)]
         seconds = (time.process_time() - started) / count
@@ -103,9 +102,9 @@ class Training:
 
 
 def serve(case: Case, line: Connection) -> None:
-    """Takes steps whenever it is asked to, until the line is closed."""
+    """Takes as many steps as each message requests; 0 ends it."""
     torch.set_num_threads(1)
-    # As the workers of a sweep do.
+    # As in the workers of a sweep.
     prepare_memory()
     training = Training(case)
     while count := line.recv():
@@ -113,7 +112,7 @@ def serve(case: Case, line: Connection) -> None:
 
 
 def run_rows(settings: Settings) -> list[Row]:
-    """Returns a row for each loss: a hundredth of a million classes against all of ten thousand."""
+    """Returns a row for each loss: 1 % of a million proxies against all of ten thousand."""
     rows = []
     for loss in dict.fromkeys(case.loss for case in CASES):
         full, sampled = ([1.0], [1.0])
@@ -139,9 +138,9 @@ def run_rows(settings: Settings) -> list[Row]:
 
 
 def compare_with_drawn(name: str) -> float:
-    """Returns how far a loss with few of many proxies is from the full loss of just those.
+    """Returns how far a loss with sampled proxies is from the full loss of those proxies.
 
-    The largest difference of the value and of the gradients of embeddings and proxies.
+    That is the largest difference of the value and of the gradients of embeddings and proxies.
     """
     torch.manual_seed(0)
     embeddings, labels = torch.randn(BATCH, DIM), torch.randint(5000, (BATCH,))
@@ -168,7 +167,7 @@ def compare_with_drawn(name: str) -> float:
 
 
 def measure_rounds(cases: list[Case]) -> list[list[Round]]:
-    """Returns for each case what the warm-up and then each round took and brought."""
+    """Returns for each case the warm-up and then each round."""
     context = multiprocessing.get_context("spawn")
     lines, processes = [], []
     for case in cases:
@@ -177,11 +176,11 @@ def measure_rounds(cases: list[Case]) -> list[list[Round]]:
         process.start()
         lines.append(ours)
         processes.append(process)
-    # The warm-up touches all memory for the first time, which the system has to find then.
-    taken: list[list[Round]] = [[_ask(line, WARMUP_STEPS)] for line in lines]
+    # The warm-up touches all memory for the first time, which makes the system allocate it.
+    taken: list[list[Round]] = [[_request(line, WARMUP_STEPS)] for line in lines]
     for _ in range(ROUNDS):
         for of_case, line in zip(taken, lines, strict=True):
-            of_case.append(_ask(line, STEPS))
+            of_case.append(_request(line, STEPS))
     for line, process in zip(lines, processes, strict=True):
         line.send(0)
         process.join()
@@ -189,7 +188,7 @@ def measure_rounds(cases: list[Case]) -> list[list[Round]]:
 
 
 def run_many_classes(cases: list[Case]) -> list[dict[str, object]]:
-    """Returns a row for each case; the first of them is what the others are compared with."""
+    """Returns a row for each case; the first is the reference of the others."""
     rounds = measure_rounds(cases)
     seconds = [statistics.median(r.seconds_per_step for r in taken[1:]) for taken in rounds]
     return [
@@ -207,14 +206,14 @@ def run_many_classes(cases: list[Case]) -> list[dict[str, object]]:
     ]
 
 
-def _ask(line: Connection, count: int) -> Round:
+def _request(line: Connection, count: int) -> Round:
     line.send(count)
     answer: Round = line.recv()
     return answer
 
 
 def main() -> None:
-    """Prints the table as Markdown, one loss after the other."""
+    """Prints the table as Markdown, loss by loss."""
     columns: list[str] = []
     for name in dict.fromkeys(case.loss for case in CASES):
         for row in run_many_classes([case for case in CASES if case.loss == name]):

@@ -1,4 +1,4 @@
-"""Writes the table of docs/performance.md from the file of a run."""
+"""Writes the table of docs/performance.md from the results of a run."""
 
 import re
 from pathlib import Path
@@ -9,12 +9,12 @@ TABLE = re.compile(r"<!-- table -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def render_file(page: Path, source: Path) -> None:
-    """Writes the page anew with the rows of a file; all but the table stays."""
+    """Replaces the table of the page by the rows of a file."""
     page.write_text(render_page(page.read_text(encoding="utf-8"), source), encoding="utf-8")
 
 
 def render_page(text: str, source: Path) -> str:
-    """Returns the page's text with the table of a file's rows between the two marks."""
+    """Returns the text of the page with the rows of a file between the two marks."""
     if TABLE.search(text) is None:
         raise ValueError(
             "the page must have the lines '<!-- table -->' and '<!-- end -->', between which the "
@@ -27,7 +27,7 @@ def render_table(source: Path) -> str:
     """Returns the machine's description and a table for each group, as Markdown."""
     rows, machine = read_rows(source), read_machine(source)
     if not rows:
-        return "Nothing was measured yet."
+        return "No results yet."
     facts = f"{machine['processor']}, {machine['cores']} cores, {machine['system']}"
     parts = [f"Measured on: {facts}. {_count_reached(rows)}"]
     for group in dict.fromkeys(row.group for row in rows):

@@ -1,4 +1,4 @@
-"""What Prefect, Ray, MLflow and DVC cost on top of training, and a run with nothing to do."""
+"""The cost of Prefect, Ray, MLflow and DVC on top of training, and a run with nothing to do."""
 
 import shutil
 import statistics
@@ -21,9 +21,9 @@ GROUP = "pipeline"
 CORES = 2
 ROUNDS, MOST_SECONDS = 3, 200.0
 MANY, FEW = 48, 4
-"""Trials of the two sweeps, from whose difference the cost of one trial is taken."""
+"""Trials of two sweeps; their difference gives the cost of one trial."""
 SWEEP_SECONDS, TRIAL_SECONDS = 600.0, 10.0
-"""A sweep of ten minutes, of trials as long as those of the default study on one core."""
+"""A sweep of ten minutes, with trials of the default study's length on one core."""
 TINY = {
     "data.alias": "glyphs-tiny",
     "data.max_classes": 64,
@@ -34,20 +34,20 @@ TINY = {
     "evaluation.clustering": False,
 }
 REST = ("prepare", "evaluate", "report")
-"""Stages whose work is no part of a sweep."""
+"""Stages that do not belong to the sweep."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What the pipeline adds."""
+    """The time that the pipeline adds."""
 
     fixed: float
-    """Seconds of a sweep, however many trials it has."""
+    """Seconds per sweep, independent of its number of trials."""
     trial: float
-    """Seconds of a trial, on the core that it runs on."""
+    """Seconds per trial, on its core."""
 
     def of_long_sweep(self) -> float:
-        """Returns the seconds that a long sweep takes longer than its trials."""
+        """Returns the seconds that a long sweep adds to its trials."""
         return self.fixed + SWEEP_SECONDS / TRIAL_SECONDS * self.trial
 
 
@@ -106,7 +106,7 @@ def _measure(project: Project) -> tuple[list[Costs], float]:
 
 
 def make_study(num_arms: int, *, learning_rate: float, seeds: int) -> dict[str, Any]:
-    """Returns a study of tiny trials, no two of which are the same."""
+    """Returns a study of tiny trials, all different."""
     rates = {f"rate{n:02d}": learning_rate * (1 + n / 100) for n in range(num_arms)}
     return {
         "question": "What does a trial cost beside its training?",
@@ -118,8 +118,8 @@ def make_study(num_arms: int, *, learning_rate: float, seeds: int) -> dict[str, 
 
 
 def _time_sweep(project: Project, study: str) -> float:
-    """Returns the seconds of `dml run` without those of the stages that are no sweep."""
-    # All trials run anew: the records of earlier rounds would be taken over.
+    """Returns the seconds of `dml run` without those of the other stages."""
+    # Otherwise the sweep would reuse the trials of an earlier round.
     shutil.rmtree(project.folder / "results" / ".sweeps", ignore_errors=True)
     seconds = project.run("run", study, "--force", "--json")
     ended = [line for line in project.read_events(study) if line["event"] == "stage ended"]
@@ -127,13 +127,13 @@ def _time_sweep(project: Project, study: str) -> float:
 
 
 def mean_seconds(trained: Trained) -> float:
-    """Returns the mean time of a trial, without what the first one of a process warms up."""
+    """Returns the mean time of a trial, without the slow first one of each process."""
     warm = [found["seconds"] for found in list(trained.values())]
     return statistics.fmean(sorted(warm)[: len(warm) - CORES])
 
 
 def solve(few_seconds: float, many_seconds: float, trial_seconds: float) -> Costs:
-    """Returns the costs that explain two sweeps: fixed + trials a core x (training + cost)."""
+    """Returns the costs that explain two sweeps: fixed + trials per core x (training + cost)."""
     each = (many_seconds - few_seconds) / ((MANY - FEW) / CORES)
     return Costs(fixed=few_seconds - FEW / CORES * each, trial=each - trial_seconds)
 

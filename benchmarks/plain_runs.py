@@ -1,4 +1,4 @@
-"""Runs the plain scripts, each in a new Python process, as people do."""
+"""Runs the plain scripts, each in a new Python process."""
 
 import json
 import subprocess
@@ -15,16 +15,16 @@ SCRIPTS = Path(__file__).parent / "plain"
 
 @dataclass(frozen=True)
 class PlainRun:
-    """One training by a script."""
+    """One run of a script."""
 
     seconds: float
     """From the start of the process to its end."""
     result: dict[str, Any]
-    """What it wrote."""
+    """Its output file."""
 
 
 def run_script(name: str, folder: Path, **options: object) -> PlainRun:
-    """Runs a script to its end; an error shows what it printed."""
+    """Runs a script; an error shows its output."""
     output = folder / "result.json"
     command = [sys.executable, str(SCRIPTS / f"{name}.py"), "--output", str(output)]
     for option, value in options.items():

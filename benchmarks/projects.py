@@ -23,23 +23,23 @@ ROOT = Path(__file__).parents[1]
 CODE = ("dml_core", "tasks", "flows")
 COPIED = ("dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore")
 DML = Path(sys.executable).with_name("dml")
-_OTHERS = ("PREFECT", "MLFLOW", "RAY_", "DML_")
+_REMOVED_VARIABLES = ("PREFECT", "MLFLOW", "RAY_", "DML_")
 
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with parameters and studies, in which `dml` runs as anywhere else."""
+    """A folder with parameters and studies, in which `dml` runs as in any project."""
 
     folder: Path
 
     def write_study(self, name: str, content: Mapping[str, Any]) -> None:
-        """Adds a study, and tells git, so that its commit describes the code."""
+        """Adds a study and commits it, so that the commit describes the code."""
         text = json.dumps(content)
         (self.folder / "studies" / f"{name}.yaml").write_text(text, encoding="utf-8")
         _commit(self.folder)
 
     def run(self, *arguments: str, **extra: str) -> float:
-        """Runs `dml` with arguments and returns the seconds; an error shows what it printed."""
+        """Runs `dml` with arguments and returns the seconds; an error shows its output."""
         started = time.perf_counter()
         done = subprocess.run(
             [str(DML), *arguments],
@@ -55,7 +55,7 @@ class Project:
         return seconds
 
     def read_events(self, study: str) -> list[dict[str, Any]]:
-        """Returns the lines of the newest log of a study, each time as seconds."""
+        """Returns the lines of the newest log of a study, with times in seconds."""
         working_folder = self.folder / "results" / ".sweeps" / study
         return [
             {**line, "time": datetime.fromisoformat(line["time"]).timestamp()}
@@ -64,7 +64,7 @@ class Project:
 
 
 def make_project(folder: Path, params: Mapping[str, Any]) -> Project:
-    """Makes a project with this project's code, stages and changed parameters."""
+    """Creates a project with the code and stages of this one, and changed parameters."""
     for name in COPIED:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / name)
@@ -86,16 +86,16 @@ def make_project(folder: Path, params: Mapping[str, Any]) -> Project:
 
 @contextmanager
 def temporary_project(params: Mapping[str, Any]) -> Iterator[Project]:
-    """Yields a project that is gone afterwards."""
+    """Yields a project and removes it afterwards."""
     with tempfile.TemporaryDirectory(prefix="dml-bench-", ignore_cleanup_errors=True) as name:
         yield make_project(Path(name), params)
 
 
 @cache
 def open_served_project() -> Project:
-    """Returns one project for all benchmarks of this process, with its servers up until the end.
+    """Returns one project for all benchmarks of this process; its servers stay up until the end.
 
-    Starting them takes longer than some of what is measured.
+    Starting them takes longer than some benchmarks.
     """
     stack = ExitStack()
     atexit.register(stack.close)
@@ -106,8 +106,10 @@ def open_served_project() -> Project:
 
 
 def make_environment(folder: Path, **extra: str) -> dict[str, str]:
-    """Returns an environment that knows no server and nobody's settings."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(_OTHERS)}
+    """Returns an environment without servers and user settings."""
+    kept = {
+        name: text for name, text in os.environ.items() if not name.startswith(_REMOVED_VARIABLES)
+    }
     quiet = {"HOME": str(folder / "home"), "GIT_CONFIG_GLOBAL": os.devnull, "DVC_NO_ANALYTICS": "1"}
     path = f"{DML.parent}{os.pathsep}{os.environ.get('PATH', '')}"
     return {**kept, **quiet, "PATH": path, **extra}

@@ -1,4 +1,4 @@
-"""The rows of the table of speed: what was measured, against what, and what was to be reached."""
+"""The rows of the benchmark table: measurement, reference and target."""
 
 import json
 import os
@@ -20,31 +20,31 @@ class Row:
     """One line of the table."""
 
     group: str
-    """The benchmark that made it, as named by --only."""
+    """Name of the benchmark, as in --only."""
     name: str
-    """What was measured; unique in its group."""
+    """Name of the measurement; unique in its group."""
     against: str
-    """What it is compared with; empty where the number stands for itself."""
+    """The reference; empty if there is none."""
     unit: str
-    """Of ours and theirs: ms, s, images/s, MiB."""
+    """Unit of ours and theirs: ms, s, images/s, MiB."""
     ours: float
     """Median over the rounds."""
     theirs: float | None
-    """Median over the rounds; None where the number stands for itself."""
+    """Median over the rounds; None without a reference."""
     ratio: float
-    """Median over the rounds of ours divided by theirs in the same round; ours without theirs."""
+    """Median over the rounds of ours / theirs in the same round; ours without a reference."""
     spread: tuple[float, float]
     """Lower and upper quartile of the ratio over the rounds."""
     target: float
-    """What the ratio should reach."""
+    """Target of the ratio."""
     direction: Direction
-    """Whether it should be below or above."""
+    """Whether the ratio should be below or above the target."""
     note: str = ""
-    """What a reader must know, such as that other data stood in."""
+    """Remark for the reader, such as substitute data."""
     difference: float | None = None
-    """Largest difference of the two sides' results, relative; None where there is none to take."""
+    """Largest relative difference between the results of both sides; None if not compared."""
     tolerance: float = 0.0
-    """The largest difference that is rounding."""
+    """Largest difference that counts as rounding."""
 
     @property
     def reached(self) -> bool:
@@ -73,7 +73,7 @@ def make_row(
     difference: float | None = None,
     tolerance: float = 0.0,
 ) -> Row:
-    """Returns the row of some rounds; those of ours and theirs belong together one by one."""
+    """Returns the row of some rounds; ours and theirs are paired by round."""
     pairs = zip(ours, theirs, strict=True) if theirs is not None else ((own, 1.0) for own in ours)
     ratios = [own / other for own, other in pairs]
     return Row(
@@ -94,7 +94,7 @@ def make_row(
 
 
 def quartiles(values: Sequence[float]) -> tuple[float, float]:
-    """Returns the lower and the upper quartile; of one value both are that value."""
+    """Returns the lower and the upper quartile; both are the value if there is only one."""
     if len(values) == 1:
         return values[0], values[0]
     lower, _, upper = statistics.quantiles(values, n=4, method="inclusive")
@@ -102,17 +102,17 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
 
 
 def milliseconds(seconds: Iterable[float]) -> list[float]:
-    """Returns seconds in thousandths."""
+    """Returns seconds in milliseconds."""
     return [1000 * value for value in seconds]
 
 
 def describe_machine() -> dict[str, Any]:
-    """Returns what the numbers depend on."""
+    """Returns the properties of the machine that the numbers depend on."""
     return {"processor": _processor_name(), "cores": os.cpu_count(), "system": platform.system()}
 
 
 def write_rows(rows: Sequence[Row], path: Path, *, groups: Sequence[str]) -> None:
-    """Writes rows beside those of the file's other groups, which stay."""
+    """Writes rows to a file and keeps the rows of its other groups."""
     kept = [row for row in read_rows(path) if row.group not in groups] if path.exists() else []
     content = {"machine": describe_machine(), "rows": [asdict(row) for row in [*kept, *rows]]}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def read_machine(path: Path) -> dict[str, Any]:
 
 
 def print_rows(rows: Sequence[Row], *, short: bool) -> None:
-    """Prints the table; a short run shows what was compared, not what it took."""
+    """Prints the table; a short run shows differences, not times."""
     shown = ("what", "equal") if short else COLUMNS
     table = Table(*shown, title=rows[0].group, title_justify="left")
     for row in rows:
@@ -147,7 +147,7 @@ COLUMNS = ("what", "against", "ours", "theirs", "ratio", "spread", "reach", "rea
 
 
 def format_cells(row: Row) -> tuple[str, ...]:
-    """Returns the row's cells, in the order of COLUMNS."""
+    """Returns the cells of a row, in the order of COLUMNS."""
     low, high = row.spread
     what = f"{row.name} ({row.note})" if row.note else row.name
     return (

@@ -1,4 +1,4 @@
-"""How much more two cores do than one, and 64 nodes than one."""
+"""Throughput of two cores against one, and of 64 nodes against one."""
 
 import shutil
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ NODES, STUB_SECONDS, ROUNDS_OF_TRIALS = 64, 10.0, 3
 SHORT_NODES, SHORT_SECONDS, SHORT_ROUNDS = 2, 0.2, 2
 REAL_TRIALS = 6
 ROUNDS, MOST_SECONDS = 2, 230.0
-"""Of the sweeps of real trials."""
+"""Settings of the sweeps of real trials."""
 REAL = {
     "model.width": 16,
     "training.epochs": 10,
@@ -54,9 +54,9 @@ def _make_study() -> dict[str, Any]:
 
 
 def _rate_of_sweep(project: Project, concurrent: int) -> float:
-    """Returns the trials a second of a sweep."""
+    """Returns the trials per second of a sweep."""
     sweeps = project.folder / "results" / ".sweeps"
-    # The trials of an earlier sweep would be taken over.
+    # Otherwise the sweep would reuse the trials of an earlier one.
     shutil.rmtree(sweeps, ignore_errors=True)
     project.run("stage", "sweep", "cores", "--set", f"ray.max_concurrent={concurrent}")
     ended = sweeps.glob("cores@*/trials/*/result.json")
@@ -64,7 +64,7 @@ def _rate_of_sweep(project: Project, concurrent: int) -> float:
 
 
 def count_rate(ends: Sequence[float], concurrent: int) -> float:
-    """Returns the trials a second after the first of each worker, which also makes it ready."""
+    """Returns the trials per second without the first of each worker, which includes its start."""
     ordered = sorted(ends)
     return (len(ordered) - concurrent) / (ordered[-1] - ordered[concurrent - 1])
 
@@ -79,14 +79,14 @@ def _measure_nodes() -> Row:
 
 
 def busy_share(times: Sequence[tuple[float, float]], *, nodes: int) -> float:
-    """Returns how much of the nodes' time was spent in trials while there were trials to begin.
+    """Returns the share of the nodes' time spent in trials, while trials were waiting.
 
     Args:
         times: begin and end of each trial.
-        nodes: trials that run at once.
+        nodes: concurrent trials.
     """
     ordered = sorted(times)
-    # The trial that began as the last of the first ones shows that every worker is up.
+    # Every worker is up when the last of the first trials begins.
     start, end = ordered[nodes - 1][0], ordered[-1][0]
     busy = sum(max(0.0, min(ended, end) - max(began, start)) for began, ended in ordered)
     return busy / (nodes * (end - start))

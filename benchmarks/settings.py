@@ -1,4 +1,4 @@
-"""What a call of the benchmarks chooses."""
+"""Settings of a run of the benchmarks."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is measured, and on what."""
+    """Sizes and data of a run."""
 
     short: bool = False
-    """Small sizes: the values are compared and nothing is timed."""
+    """Small sizes: results are compared, nothing is timed."""
     cars: Path | None = None
-    """Cars-196 as a zip file or a folder with one folder a class; None draws images instead."""
+    """Cars-196 as a zip file or a folder with one folder per class; None draws images instead."""

@@ -1,4 +1,4 @@
-"""A sweep of a few tiny trials on a real cluster of this machine, against the same in a loop."""
+"""A sweep of a few tiny trials on a local cluster against the same trials in a loop."""
 
 import contextlib
 import tempfile

@@ -1,4 +1,4 @@
-"""A whole training step against the bare one: forward, backward, optimiser, tensors in memory."""
+"""A training step against the bare one: forward, backward, optimiser, tensors in memory."""
 
 import copy
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from dml_core.training.epoch import train_epoch, training_batches
 from dml_core.training.state import TrialState, build_state
 
 GROUP = "steps"
-# A constant rate, so that the bare loop has none to compute.
+# A constant learning rate, so that the bare loop needs no schedule.
 SHARED: dict[str, Any] = {"schedule.name": "constant", "data.max_classes": 64}
 NETWORKS: dict[str, dict[str, Any]] = {
     "convnet, 28 px": {"data.images_per_class": 96},
@@ -60,7 +60,7 @@ def _measure(name: str, config: TrialConfig, settings: Settings) -> Row:
         "ours": lambda: train_epoch(ours),
         "bare": lambda: _train_bare(bare, batches),
     }
-    # Both have just trained an epoch to be compared, and are warm.
+    # Both have just trained an epoch for the comparison, and are warm.
     seconds = time_in_turns(runs, settings, rounds=ROUNDS, warm_up=False)
     per_step = {key: [each / len(batches) for each in taken] for key, taken in seconds.items()}
     return make_row(
@@ -85,7 +85,7 @@ def _read_batches(state: TrialState) -> Batches:
 
 
 def _train_bare(state: TrialState, batches: Batches) -> None:
-    """What a script would write: nothing but the network, the loss and the optimiser."""
+    """The loop of a bare script: network, loss and optimiser only."""
     model, loss, optimizer = state.model, state.loss, state.optimizer
     for inputs, labels in batches:
         optimizer.zero_grad(set_to_none=True)
@@ -94,7 +94,7 @@ def _train_bare(state: TrialState, batches: Batches) -> None:
 
 
 def _compare_epoch(ours: TrialState, bare: TrialState, batches: Batches) -> float:
-    """Returns the largest difference of any weight after both trained for the same epoch."""
+    """Returns the largest difference of any weight after both have trained the same epoch."""
     start = copy.deepcopy(bare.model.state_dict())
     bare.model.train()
     train_epoch(ours)

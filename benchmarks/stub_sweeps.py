@@ -1,4 +1,4 @@
-"""Sweeps of trials that only wait, led by the real conductor, Tune and recorder."""
+"""Sweeps of trials that only wait, run by the real conductor, Tune and recorder."""
 
 import contextlib
 import json
@@ -27,12 +27,12 @@ STUDY = "stubbed"
 
 
 def run_stubs(*, nodes: int, seconds: float, rounds: int) -> list[tuple[float, float]]:
-    """Runs stubbed trials on so many logical CPUs and returns when each began and ended.
+    """Runs stub trials on logical CPUs and returns the begin and end of each.
 
     Args:
-        nodes: trials that run at once.
-        seconds: how long each takes.
-        rounds: trials for each node, beside a first one in which all wait for each other.
+        nodes: concurrent trials.
+        seconds: length of a trial.
+        rounds: trials per node, after a first one in which all wait for each other.
     """
     with tempfile.TemporaryDirectory(prefix="dml-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -45,9 +45,9 @@ def run_stubs(*, nodes: int, seconds: float, rounds: int) -> list[tuple[float, f
             plan = json.dumps({"nodes": nodes, "seconds": seconds})
             (working_folder / PLAN_FILE).write_text(plan, encoding="ascii")
             environment = {
-                # A worker starts in a folder of its own and has to find this package.
+                # A worker starts in its own folder and must find this package.
                 "PYTHONPATH": str(ROOT),
-                # Ray counts the cores that there are, and warns of every worker beyond them.
+                # Ray warns about every worker beyond the number of real cores.
                 "RAY_worker_maximum_startup_concurrency": str(nodes),
             }
             with (
@@ -74,7 +74,7 @@ def _make_study(num_trials: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _simulated_nodes(config: RayConfig, nodes: int) -> Iterator[None]:
-    """Starts a cluster that takes this machine to have so many cores."""
+    """Starts a cluster with more logical CPUs than this machine has cores."""
     with contextlib.ExitStack() as stack:
         with mock.patch.object(os, "sched_getaffinity", return_value=set(range(nodes))):
             stack.enter_context(ray_cluster.connect(config))

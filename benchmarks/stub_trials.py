@@ -1,4 +1,4 @@
-"""A trial that only waits, for clusters larger than this machine: light, without torch."""
+"""A trial that only waits and does not import torch, for clusters larger than this machine."""
 
 import json
 import os
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 PLAN_FILE = "stub_plan.json"
-"""Beside the trials: how long each takes, and how many run at once."""
+"""File beside the trials: length of a trial, and number of concurrent trials."""
 WORKERS_FOLDER = "stub_workers"
-"""Beside the trials: a file for each worker that is up."""
+"""Folder beside the trials: a file for each worker that is up."""
 TIMES_FILE = "times.json"
-"""In a trial's folder: when it began and ended; a worker's first one has none."""
+"""File in a trial's folder: its begin and end; the first trial of a worker has none."""
 LONGEST_WAIT_SECONDS = 300.0
 
 _is_up = False
@@ -19,7 +19,7 @@ _is_up = False
 
 
 def run_stub_trial(config: dict[str, Any]) -> None:
-    """Takes the time of a trial, reports its epochs and leaves its files, as a real one does."""
+    """Waits, reports epochs and writes the files of a real trial."""
     from ray import tune
 
     order = json.loads(config["order"])
@@ -28,7 +28,7 @@ def run_stub_trial(config: dict[str, Any]) -> None:
     is_first = _meet_workers(folder.parents[1] / WORKERS_FOLDER, **plan)
     seconds, began = 0.0 if is_first else plan["seconds"], time.time()
     for number in range(1, epochs + 1):
-        # Against the clock, so that what reporting takes does not make the trial longer.
+        # Waits for absolute times, so that reporting does not lengthen the trial.
         time.sleep(max(0.0, began + seconds * number / epochs - time.time()))
         report = _make_report(number, epochs, seconds)
         with open(folder / "epochs.jsonl", "a", encoding="utf-8") as file:
@@ -39,9 +39,9 @@ def run_stub_trial(config: dict[str, Any]) -> None:
 
 
 def _meet_workers(folder: Path, *, nodes: int, seconds: float) -> bool:
-    """Waits in a worker's first trial until all are up; returns whether it was that.
+    """Waits in the first trial of a worker until all are up; returns whether it was the first.
 
-    They go on one after the other within the length of a trial, as trials of different length do.
+    The workers continue at different times within the length of a trial, as with real trials.
     """
     global _is_up
     if _is_up:

@@ -1,4 +1,4 @@
-"""Times competitors in turns, so that a noisy machine is noisy for all of them."""
+"""Times competitors alternately, so that noise affects all of them."""
 
 import math
 import time
@@ -9,12 +9,12 @@ from benchmarks.settings import Settings
 Clock = Callable[[], float]
 
 PROCESSOR: Clock = time.process_time
-"""Processor time of this process: what others do at the same time disturbs it less. It equals the
-clock's on an idle machine with one thread, and is wrong for work in other processes."""
+"""Processor time of this process, which other processes disturb less. It equals wall time on an
+idle machine with one thread, and does not count work in other processes."""
 WALL: Clock = time.perf_counter
-"""What a user waits."""
+"""Wall time."""
 SHORTEST_SECONDS = 0.03
-"""Work that is shorter is repeated within a round, since a clock's own steps would show."""
+"""Shorter work is repeated within a round, because of the resolution of the clock."""
 
 
 def time_in_turns(
@@ -28,11 +28,10 @@ def time_in_turns(
 ) -> dict[str, list[float]]:
     """Returns the seconds of each competitor, round by round.
 
-    In one round each competitor runs once, or as often as fills a measurable time, and every
-    second round runs them the other way around, so that none always follows the same one. Before
-    that each runs once or twice to warm up, which work of minutes may do without. Rounds that would
-    not end within the given seconds are left out, but for the first. A short run has nothing to
-    measure: the time of everything is 1.
+    In a round each competitor runs once, or as often as fills a measurable time. Every second round
+    runs them in reverse order, so that none always follows the same one. Before the rounds each
+    runs once or twice as a warm-up, which is optional for work of minutes. Rounds after the first
+    that would exceed the given seconds are left out. In a short run every time is 1.
     """
     if settings.short:
         return {name: [1.0] for name in competitors}
@@ -51,9 +50,9 @@ def time_in_turns(
 
 
 def rounds_within(seconds: float, *, most: int) -> Iterator[int]:
-    """Yields the numbers of rounds: one at least, others while they should end in time.
+    """Yields the numbers of rounds: at least one, and more while they should end in time.
 
-    A slow machine thus measures less often what takes minutes, and the whole stays a short wait.
+    A slow machine thus runs long work less often, which limits the total time.
     """
     started = WALL()
     for number in range(most):

@@ -1,1 +1,1 @@
-"""Scripts as people write them without a pipeline: what the sweeps are measured against."""
+"""Scripts without a pipeline, the reference of the sweeps."""

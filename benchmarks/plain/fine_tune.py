@@ -1,6 +1,6 @@
 """Trains one small network with pytorch-metric-learning and ImageFolder, as a plain script does.
 
-It knows nothing of this project: python benchmarks/plain/fine_tune.py --images FOLDER --output FILE
+It does not use this project: python benchmarks/plain/fine_tune.py --images FOLDER --output FILE
 """
 
 import argparse
@@ -28,7 +28,7 @@ class Network(nn.Module):
     def __init__(self, *, width: int, embedding_dim: int) -> None:
         super().__init__()
         self.trunk = nn.Sequential(
-            *_stage(1, width), *_stage(width, 2 * width), *_stage(2 * width, 4 * width)[:-2],
+            *_block(1, width), *_block(width, 2 * width), *_block(2 * width, 4 * width)[:-2],
             nn.ReLU(inplace=True),
         )  # fmt: skip
         self.projection = nn.Linear(4 * width, embedding_dim)
@@ -42,7 +42,7 @@ class Network(nn.Module):
         return nn.functional.normalize(self.projection(pooled))
 
 
-def _stage(before: int, after: int) -> list[nn.Module]:
+def _block(before: int, after: int) -> list[nn.Module]:
     convolution = nn.Conv2d(before, after, kernel_size=3, padding=1, bias=False)
     return [convolution, nn.BatchNorm2d(after), nn.MaxPool2d(2), nn.ReLU(inplace=True)]
 
@@ -50,7 +50,7 @@ def _stage(before: int, after: int) -> list[nn.Module]:
 def make_loss(
     name: str, *, num_classes: int, embedding_dim: int
 ) -> tuple[LossFunction, list[nn.Parameter]]:
-    """Returns a loss of pytorch-metric-learning, mined where that is usual, and its proxies."""
+    """Returns a loss of pytorch-metric-learning, with its usual miner, and its proxies."""
     if name == "proxy_anchor":
         anchor = losses.ProxyAnchorLoss(num_classes, embedding_dim, margin=0.1, alpha=32)
         return anchor, list(anchor.parameters())
@@ -66,7 +66,7 @@ def make_loss(
 
 
 def scale_pixels() -> list[Callable[..., object]]:
-    """Returns the transforms from a gray picture to the network's input."""
+    """Returns the transforms from a grey picture to the network's input."""
     return [transforms.Grayscale(), transforms.ToTensor(), transforms.Normalize([0.5], [0.5])]
 
 
@@ -87,7 +87,7 @@ def _load(options: argparse.Namespace) -> tuple[DataLoader, DataLoader, int]:
 
 
 def train_network(options: argparse.Namespace) -> dict[str, object]:
-    """Trains, validates after each epoch, and returns the scores and where the time went."""
+    """Trains, validates after each epoch, and returns scores and times."""
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     batches, validation, num_classes = _load(options)

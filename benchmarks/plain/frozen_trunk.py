@@ -1,7 +1,7 @@
 """Trains on top of a frozen pretrained trunk with pytorch-metric-learning, as a plain script does.
 
-Without --features the trunk runs in every epoch; with it, what the frozen part makes of the images
-is computed once into that file and read from there. --last-stage also trains the last stage.
+Without --features the trunk runs in every epoch; with it, the output of the frozen part is computed
+once, written to that file and read from it. --last-block also trains the last block.
 """
 
 import argparse
@@ -20,8 +20,8 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
 
-def make_trunk(name: str, weights: Path | None, *, last_stage: bool) -> tuple[nn.Module, nn.Module]:
-    """Returns the stages that stay as they are and those that learn, pooling included."""
+def make_trunk(name: str, weights: Path | None, *, last_block: bool) -> tuple[nn.Module, nn.Module]:
+    """Returns the frozen blocks and the trained ones, with pooling."""
     model = timm.create_model(name, num_classes=0)
     if weights is not None:
         stored = torch.load(weights, weights_only=True)
@@ -35,7 +35,7 @@ def make_trunk(name: str, weights: Path | None, *, last_stage: bool) -> tuple[nn
         first = [model.conv_stem, model.bn1, *model.blocks[:-1]]
         last = [model.blocks[-1], model.conv_head, model.bn2]
     pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    if last_stage:
+    if last_block:
         frozen, learning = nn.Sequential(*first), nn.Sequential(*last, pool)
     else:
         frozen, learning = nn.Sequential(*first, *last, pool), nn.Sequential()
@@ -56,7 +56,7 @@ def make_head(num_features: int, embedding_dim: int) -> nn.Linear:
 
 
 def open_images(folder: Path, *, size_px: int, mean: float | list[float], std: object) -> Dataset:
-    """Returns the pictures of a folder, cut to a square at their centre and scaled."""
+    """Returns the pictures of a folder, centre-cropped to a square and normalised."""
     steps = [transforms.CenterCrop(size_px), transforms.ToTensor(), transforms.Normalize(mean, std)]
     return ImageFolder(folder, transforms.Compose(steps))
 
@@ -69,7 +69,7 @@ def _open(options: argparse.Namespace, part: str) -> Dataset:
 
 
 def compute_features(frozen: nn.Module, images: Dataset, *, workers: int) -> tuple[Tensor, Tensor]:
-    """Returns what the frozen part makes of all images, and their labels."""
+    """Returns the output of the frozen part for all images, and their labels."""
     parts = []
     with torch.inference_mode():
         for batch, labels in DataLoader(images, batch_size=64, num_workers=workers):
@@ -79,7 +79,7 @@ def compute_features(frozen: nn.Module, images: Dataset, *, workers: int) -> tup
 
 
 def _read_features(options: argparse.Namespace, frozen: nn.Module) -> list[Dataset]:
-    """Returns both sets from the file, which the first call writes."""
+    """Returns both sets from the file; the first call writes it."""
     if not options.features.exists():
         content = {}
         for part in ("train", "validation"):
@@ -100,7 +100,7 @@ def train(options: argparse.Namespace) -> dict[str, object]:
     """Trains, validates after each epoch, and returns the scores and the seconds of each epoch."""
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    frozen, learning = make_trunk(options.trunk, options.weights, last_stage=options.last_stage)
+    frozen, learning = make_trunk(options.trunk, options.weights, last_block=options.last_block)
     if options.features:
         sets, before, workers = _read_features(options, frozen), nn.Identity(), 0
     else:
@@ -125,7 +125,7 @@ def train(options: argparse.Namespace) -> dict[str, object]:
     scores, seconds = [], []
     for _ in range(options.run_epochs or options.epochs):
         started = time.perf_counter()
-        # Statistics of batch norms stay those of ImageNet.
+        # Batch norms keep the statistics of ImageNet.
         learning.eval()
         for inputs, labels in batches:
             with torch.no_grad():
@@ -163,7 +163,7 @@ def main() -> None:
     parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--features", type=Path)
-    parser.add_argument("--last-stage", action="store_true")
+    parser.add_argument("--last-block", action="store_true")
     parser.add_argument("--trunk", default="tf_efficientnet_lite0")
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--num-features", type=int, default=1280)
