@@ -1,4 +1,4 @@
-"""Makes the buckets that a store lacks; running it twice is safe.
+"""Creates the missing buckets of a store; idempotent.
 
     python make_buckets.py http://127.0.0.1:8333 mlflow dvc
 
@@ -16,7 +16,7 @@ WAIT_SECONDS = 60.0
 
 
 def make_buckets(endpoint: str, names: list[str]) -> list[str]:
-    """Returns the names of the buckets that were made."""
+    """Returns the names of the created buckets."""
     client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
     there = {bucket["Name"] for bucket in _list_when_up(client)}
     missing = [name for name in names if name not in there]
@@ -26,13 +26,13 @@ def make_buckets(endpoint: str, names: list[str]) -> list[str]:
 
 
 def _list_when_up(client: Any) -> list[dict[str, Any]]:
-    """Lists the buckets; a store that has just started is given time to answer."""
+    """Lists the buckets; waits for a store that has just started."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
             return list(client.list_buckets()["Buckets"])
         except ClientError as error:
-            # Wrong keys stay wrong, however long one waits.
+            # Waiting does not fix wrong keys.
             if error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:
                 raise
             problem: Exception = error

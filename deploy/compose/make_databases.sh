@@ -1,6 +1,6 @@
 #!/bin/sh
-# Run by PostgreSQL's image at the first start: a role and a database for each server, so that
-# neither can read the other's.
+# PostgreSQL's image runs this at the first start: a role and a database for each server, so that
+# neither can read the other's data.
 set -eu
 
 for name in prefect mlflow; do
@@ -8,7 +8,7 @@ for name in prefect mlflow; do
         prefect) password=$PREFECT_DB_PASSWORD ;;
         mlflow) password=$MLFLOW_DB_PASSWORD ;;
     esac
-    # psql quotes the values itself; :'password' is a literal, whatever it holds.
+    # psql quotes the values: :'password' is always a literal.
     psql --set ON_ERROR_STOP=1 --username postgres --set password="$password" <<SQL
 CREATE ROLE $name LOGIN PASSWORD :'password';
 CREATE DATABASE $name OWNER $name;
