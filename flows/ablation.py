@@ -140,7 +140,7 @@ def ablation(
     runs = [pin_run(request) for request in requests]
     requests = [run.request for run in runs]
     with kept_cluster() if len(runs) > 1 else nullcontext():
-        ran = [_run_logged(run, show=show, force=force) for run in runs]
+        ran = [run_stages(run, show=show, force=force) for run in runs]
     answers = [read_answer(load_context(request)) for request in requests]
     if answers:
         show_run(requests, answers, ran)
@@ -153,22 +153,19 @@ def ablation(
     ]
 
 
-def _run_logged(run: PinnedRun, *, show: str, force: bool) -> list[str]:
+def run_stages(run: PinnedRun, *, show: str, force: bool) -> list[str]:
+    """Runs the stale stages of a study, in order, logs them and returns their names."""
     request = run.request
     context = load_context(request)
     with logged_run(context.working_folder, study=request.folder_name) as log:
         log.write("run started", commit=describe_commit(Path()), profile=request.profile)
-        ran = _run_stale_stages(run, log, show=show, force=force)
+        ran = [name for name in STAGES if run_stage(name, run, log, show=show, is_forced=force)]
         log.write("run ended", stages=ran)
     return ran
 
 
-def _run_stale_stages(run: PinnedRun, log: RunLog, *, show: str, force: bool) -> list[str]:
-    """Runs the stale stages of a study, in order, and returns their names."""
-    return [stage for stage in STAGES if _run_if_stale(stage, run, log, show=show, is_forced=force)]
-
-
-def _run_if_stale(stage: str, run: PinnedRun, log: RunLog, *, show: str, is_forced: bool) -> bool:
+def run_stage(stage: str, run: PinnedRun, log: RunLog, *, show: str, is_forced: bool) -> bool:
+    """Runs and commits a stage if it is stale or forced; returns whether it ran."""
     if not (is_forced or is_stale(stage, run)):
         return False
     on_wait = get_run_logger().warning
