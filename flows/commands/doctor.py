@@ -138,7 +138,7 @@ def _check_plan(request: "StudyRequest") -> "Finding":
         remedy = "Correct the parameters or the study; dml check lists all problems"
         return broken("plan", str(error), remedy)
     trials = context.study.trials_per_arm
-    return ok("plan", f"{request.study}: {len(context.study.arms)} arms, {trials} tries for each")
+    return ok("plan", f"{request.study}: {len(context.study.arms)} arms, {trials} trials for each")
 
 
 def _read_records(folder: Path) -> "tuple[dict[str, ServerRecord], list[Finding]]":

@@ -122,7 +122,7 @@ def _check_passwords(records: "Iterable[ServerRecord]") -> None:
         if not record.password_file:
             raise ValueError(
                 f"the {record.title} that is up (process {record.pid}) requires no password: an "
-                "older version started it. Start it anew: dml down, then dml up"
+                "older version started it. Start it again: dml down, then dml up"
             )
 
 
@@ -138,7 +138,7 @@ def _print_addresses(records: "dict[str, ServerRecord]") -> None:
     if prefect.password_file:
         file = _show_path(prefect.password_file)
         say(f"Sign in to both pages as {USER}; the password is in {file}, for you alone.")
-        say(f"  MLflow asks for user and password, Prefect for {USER}:PASSWORD")
+        say(f"  MLflow requests user and password, Prefect requests {USER}:PASSWORD")
     say("dml commands in this folder sign in by themselves. For other programs:")
     say(f"  export PREFECT_API_URL={prefect.address}/api")
     if prefect.password_file:

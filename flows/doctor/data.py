@@ -54,7 +54,7 @@ def check_dataset(data: DataBase, *, seconds: float) -> Finding:
         except DatasetError as error:
             first, *rest = str(error).splitlines()
             changed = "; ".join(line.strip(" -") for line in rest if line.startswith("  -"))
-            return warning("data", f"{first} {changed}", "dml run prepares them anew: dml prepare")
+            return warning("data", f"{first} {changed}", "dml run prepares them again: dml prepare")
     return judge_driver(facts)
 
 
@@ -62,21 +62,21 @@ def judge_driver(facts: DataFacts) -> Finding:
     """Judges the facts of this machine."""
     if facts.problem:
         problem = facts.problem.removesuffix(" Run: dml prepare").rstrip(".")
-        return broken("data", problem, f"Write them anew: rm -r {facts.folder}, then: dml prepare")
+        return broken("data", problem, f"Write them again: rm -r {facts.folder}, then: dml prepare")
     if not facts.version:
         return warning(
             "data",
             f"{facts.folder} is not prepared yet",
-            "dml run does that by itself; to see to it now: dml prepare (or dml data pull)",
+            "dml run prepares it; to do it now: dml prepare (or dml data pull)",
         )
     if facts.unchecked_bytes:
         return warning(
             "data",
-            f"{facts.folder}: {in_units(facts.num_bytes - facts.unchecked_bytes)} have their "
-            f"hashes, there was no time for {in_units(facts.unchecked_bytes)}; all sizes are right",
+            f"{facts.folder}: {in_units(facts.num_bytes - facts.unchecked_bytes)} match their "
+            f"hashes; not enough time for {in_units(facts.unchecked_bytes)}; all sizes are right",
             "Give it longer: dml doctor --timeout 600",
         )
-    return ok("data", f"{facts.folder}: {in_units(facts.num_bytes)} have their hashes")
+    return ok("data", f"{facts.folder}: {in_units(facts.num_bytes)} match their hashes")
 
 
 def judge_node(
@@ -111,7 +111,7 @@ def judge_node(
             f"{where} holds {facts.version[:12]}..., and this machine {expected[:12]}...",
             "Prepare the same data on every node, share the folder, or use data_access.mode=dvc",
         )
-    return ok("data", f"{where}: {in_units(facts.num_bytes)} have their hashes")
+    return ok("data", f"{where}: {in_units(facts.num_bytes)} match their hashes")
 
 
 def inspect_data(folder: Path, *, seconds: float, development_only: bool = False) -> DataFacts:

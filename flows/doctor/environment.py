@@ -113,13 +113,13 @@ def judge_versions(locked: Mapping[str, str], installed: Mapping[str, str]) -> F
         if installed[name].partition("+")[0] != wanted.partition("+")[0]
     ]
     if not wrong:
-        return ok("versions", f"{len(locked)} packages are as {LOCK_FILE} names them")
+        return ok("versions", f"{len(locked)} packages match {LOCK_FILE}")
     more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
     return broken(
         "versions",
-        f"{len(wrong)} of {len(locked)} packages are not as {LOCK_FILE} names them: "
+        f"{len(wrong)} of {len(locked)} packages do not match {LOCK_FILE}: "
         f"{', '.join(wrong[:_SHOWN])}{more}",
-        "Install what is locked: make setup",
+        "Install the locked packages: make setup",
     )
 
 
@@ -143,7 +143,7 @@ def check_ports(
         if name not in records or port not in (None, urlsplit(records[name].address).port)
     }
     if not missing:
-        return [ok("ports", "the servers of dml up have theirs")]
+        return [ok("ports", "the servers of dml up hold their ports")]
     return [_check_port(name, port) for name, port in missing.items()]
 
 

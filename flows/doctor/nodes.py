@@ -188,7 +188,7 @@ def judge_gpu(node: NodeFacts, *, wants_gpu: bool) -> Finding:
             f"{node.name} has {found}, and ray.gpus_per_trial=0 gives trials none",
             "Use it with --set ray.gpus_per_trial=1, or leave it so for the CPU",
         )
-    return ok("gpu", f"{node.name}: {found}" + ("" if node.gpus else ", and none is asked for"))
+    return ok("gpu", f"{node.name}: {found}" + ("" if node.gpus else ", and none is requested"))
 
 
 def judge_clock(
@@ -205,7 +205,7 @@ def judge_clock(
     off = max(0.0, abs(offset_seconds) - error_seconds)
     way = "ahead of" if offset_seconds > 0 else "behind"
     if off <= limit_seconds:
-        return ok("clock", f"{where} is with this machine's clock")
+        return ok("clock", f"{where} agrees with this machine's clock")
     state = broken if off > CLOCK_BROKEN_SECONDS else warning
     return state(
         "clock",

@@ -26,7 +26,7 @@ _STARTING_SECONDS = 5.0
 """Time beyond its limit that a process has to start and to end by itself."""
 _SHORTEST_SECRET = 4
 """Shorter values, such as 1 or on, would be struck out of every sentence."""
-_LONGER = "Look at it by hand, or give it longer: dml doctor --timeout 300"
+_LONGER = "Check it yourself, or give it longer: dml doctor --timeout 300"
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _wait(probe: Probe, process: "subprocess.Popen[str]", text: str, limit: floa
         ended = f"its process ended with {process.returncode}"
         last = (errors.strip().splitlines() or [ended])[-1][:300]
         remedy = "Install the environment again: make setup. Then run: dml doctor"
-        return [broken(probe.name, f"could not be looked at: {last}", remedy)]
+        return [broken(probe.name, f"could not be checked: {last}", remedy)]
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

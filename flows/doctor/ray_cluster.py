@@ -98,8 +98,8 @@ def _report_missing_token(path: Path, *, is_named: bool) -> Finding:
         "ray",
         "there is no token: neither RAY_AUTH_TOKEN nor RAY_AUTH_TOKEN_PATH is set, and there is no "
         f"{path}",
-        "Let RAY_AUTH_TOKEN_PATH name the cluster's token file. A cluster that asks for none lets "
-        "everybody run programs on it: start it with RAY_AUTH_MODE=token",
+        "Let RAY_AUTH_TOKEN_PATH name the cluster's token file. A cluster without one lets "
+        "everyone run programs on it: start it with RAY_AUTH_MODE=token",
     )
 
 

@@ -54,7 +54,9 @@ _DVC_LAYOUT = "/files/md5"
 def probe_prefect(request: DoctorRequest) -> list[Finding]:
     """Checks the server that a run would use; creates a variable there and removes it."""
     if not request.prefect_url:
-        return [ok("prefect", "no server is set, a run brings its own (dml up starts one to stay)")]
+        return [
+            ok("prefect", "no server is set; a run starts its own (dml up starts one that stays)")
+        ]
     url, limit = request.prefect_url.rstrip("/"), request.timeout_seconds / _NUM_PREFECT_REQUESTS
     where = f"the server at {url} ({request.prefect_source})"
     try:
@@ -96,13 +98,13 @@ def _check_prefect_writing(url: str, where: str, limit: float) -> Finding:
     if made.status in (401, 403):
         return broken(
             "prefect",
-            f"{where} asks who you are, and does not know you ({made.status})",
+            f"{where} refuses the credentials ({made.status})",
             "Set PREFECT_API_AUTH_STRING to user:password as the server has it",
         )
     if made.status not in (200, 201):
         return broken(
             "prefect",
-            f"{where} takes nothing new: it answers {made.status} to a variable",
+            f"{where} accepts no writes: it answers {made.status} to a new variable",
             "Look into its log (.dml/logs/prefect.log); its database may be full, locked or "
             "read-only",
         )
@@ -134,7 +136,7 @@ def _check_folder(folder: Path) -> Finding:
     """Checks that a first run could create its database in a folder."""
     nearest = nearest_folder(folder)
     if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK):
-        return ok("mlflow", f"there is no record yet, the first run makes it in {folder}")
+        return ok("mlflow", f"there is no store yet; the first run creates it in {folder}")
     return broken("mlflow", f"this user may not write to {nearest}", CANNOT_WRITE)
 
 
@@ -182,11 +184,11 @@ def _check_artifacts(tracking: Tracking, shown: str) -> list[Finding]:
     folder = Path(unquote(urlsplit(location).path))
     nearest = nearest_folder(folder)
     if os.access(nearest, os.W_OK) and nearest.is_dir():
-        return [ok("mlflow", f"its files go to {folder}")]
+        return [ok("mlflow", f"artifacts go to {folder}")]
     return [
         broken(
             "mlflow",
-            f"files of {shown} go to {folder}, where this user may not write",
+            f"artifacts of {shown} go to {folder}, where this user may not write",
             f"Give this user the right to, or start the server with --serve-artifacts "
             f"({ARTIFACT_FOLDER} behind it)",
         )
@@ -222,7 +224,7 @@ def _report_no_remote(error: DvcError, *, is_needed: bool) -> Finding:
     if is_needed:
         message = str(error).partition(" Run:")[0].partition(" Add it with:")[0]
         return broken("dvc", message, f"Run: {ADD_REMOTE}")
-    return ok("dvc", "no remote is set, data stay on this machine (data_access.mode=shared)")
+    return ok("dvc", "no remote is set; data stay on this machine (data_access.mode=shared)")
 
 
 def check_remote(context: StudyContext, remote: Remote) -> list[Finding]:

@@ -102,7 +102,7 @@ def judge_memory(node: NodeFacts, needs: PlanNeeds, *, at_once: int) -> Finding:
     """Checks that concurrent trials fit into memory."""
     wanted = at_once * needs.memory_bytes
     message = (
-        f"{at_once} trial(s) at once need {in_units(wanted)} at the least, and "
+        f"{at_once} trial(s) at once need at least {in_units(wanted)}, and "
         f"{in_units(node.free_memory)} are free on {node.name}"
     )
     remedy = "Lower ray.max_concurrent or raise ray.cpus_per_trial, or end what takes memory there"

@@ -85,10 +85,10 @@ def test_a_healthy_project_has_nothing_broken_and_is_left_as_it_was(project, ser
     code, findings = doctor(project)
     assert [f for f in findings if f["state"] == "broken"] == []
     assert code == 0
-    assert f"as {LOCK_FILE} names them" in messages(findings, "versions")
+    assert f"match {LOCK_FILE}" in messages(findings, "versions")
     assert f"import {project.resolve()}" in messages(findings, "sources")
     assert "no cluster to reach" in messages(findings, "ray")
-    assert "have their hashes" in messages(findings, "data")
+    assert "match their hashes" in messages(findings, "data")
     assert "the plan writes up to" in messages(findings, "disk")
     assert "can be written to" in messages(findings, "prefect")
     assert "can be written to" in messages(findings, "mlflow")
@@ -102,7 +102,7 @@ def test_a_healthy_project_has_nothing_broken_and_is_left_as_it_was(project, ser
     assert call_api(models) in ({}, {"registered_models": []})
 
 
-def test_the_lines_for_people_have_a_remedy_below_each_problem(project):
+def test_the_printed_lines_have_a_remedy_below_each_problem(project):
     port = free_port()
     done = run_dml(
         project,
@@ -269,12 +269,12 @@ def test_every_node_of_a_cluster_is_asked(project, cluster):
     (found,) = [finding for finding in findings if finding["state"] == "broken"]
     assert "other versions than this machine: timm 0.0.1 (here" in found["message"]
     assert "requirements.lock on that node" in found["remedy"]
-    assert messages(findings, "data").count("have their hashes") == 2
-    assert messages(findings, "clock").count("is with this machine's clock") == 2
+    assert messages(findings, "data").count("match their hashes") == 2
+    assert messages(findings, "clock").count("agrees with this machine's clock") == 2
     assert "for its owner alone" in messages(findings, "ray")
 
 
-def test_a_node_that_claims_a_gpu_and_a_token_that_all_may_read(project, cluster, tmp_path):
+def test_a_node_that_claims_a_gpu_and_a_token_that_all_can_read(project, cluster, tmp_path):
     token = tmp_path / "token"
     shutil.copy(cluster.environment["RAY_AUTH_TOKEN_PATH"], token)
     token.chmod(0o644)

@@ -29,7 +29,7 @@ def stop_and_fail():
         raise RuntimeError("the server does not answer") from error
 
 
-def test_what_a_library_makes_of_the_interrupt_is_no_matter(capsys):
+def test_a_library_that_converts_the_interrupt_does_not_hide_it(capsys):
     with pytest.raises(SystemExit) as end, stopped_by_signals():
         stop_and_fail()
     assert end.value.code == 143
@@ -37,7 +37,7 @@ def test_what_a_library_makes_of_the_interrupt_is_no_matter(capsys):
 
 
 @pytest.mark.parametrize("error", [ValueError("a mistake"), SystemExit(2)])
-def test_other_ends_pass_and_the_handlers_are_put_back(error):
+def test_other_exceptions_pass_and_the_handlers_are_restored(error):
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.getsignal(number) for number in numbers]
     with pytest.raises(type(error)) as end, stopped_by_signals():

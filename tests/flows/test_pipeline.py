@@ -78,7 +78,7 @@ def test_every_arm_had_the_same_budget(project):
 
 
 @pytest.mark.integration
-def test_the_log_tells_of_stages_trials_nodes_and_epochs(project):
+def test_the_log_has_stages_trials_nodes_and_epochs(project):
     printed = run(project, "dml", "logs", "tiny", "--json").stdout
     lines = [json.loads(line) for line in printed.splitlines()]
     events = [line["event"] for line in lines]
@@ -191,7 +191,7 @@ def wait_for_stage(folder, stage, running):
 
 
 @pytest.mark.integration
-def test_mistakes_inside_of_a_run_end_in_one_line_also_without_git(tmp_path):
+def test_mistakes_inside_a_run_end_in_one_line_also_without_git(tmp_path):
     missing = "fixed: {data.name: folder, data.raw: pictures, data.alias: own}\n"
     folder = make_project(tmp_path, {"tiny": TWO_ARMS + missing})
     shutil.rmtree(folder / ".git")

@@ -104,7 +104,7 @@ def test_scheduling_again_replaces_the_time(project, api):
     assert schedule["schedule"]["cron"] == "0 0 1 1 *"
 
 
-def test_a_stranger_plans_no_run_though_the_worker_waits_for_some(project, api):
+def test_without_the_password_no_run_can_be_scheduled(project, api):
     deployment = read_deployments(api)["study-slow"]
     stranger = f"{read_status(project)['prefect']['address']}/api"
     wrong = stranger.replace("http://", "http://dml:guessed@")
@@ -225,7 +225,7 @@ def messages(project, api):
     server.server_close()
 
 
-def test_a_drop_fails_the_planned_run_with_a_table_and_tells_people(project, api, messages):
+def test_a_drop_fails_the_planned_run_with_a_table_and_sends_a_notification(project, api, messages):
     file = project / "results" / ".history" / "often.jsonl"
     accepted = json.loads(file.read_text())
     assert accepted["accepted"]
@@ -246,7 +246,7 @@ def test_a_drop_fails_the_planned_run_with_a_table_and_tells_people(project, api
     assert "often dropped" in told["text"]
 
 
-def test_a_drop_is_said_by_a_plain_run_and_accepted_by_hand(project):
+def test_a_plain_run_reports_a_drop_and_promote_accepts_it(project):
     plain = run_dml(project, "run", "often")
     assert plain.returncode == 0, plain.stderr
     assert "history: often dropped" in plain.stdout

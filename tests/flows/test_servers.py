@@ -87,7 +87,7 @@ def test_up_prints_addresses_that_answer(project):
     assert found["experiments"][0]["name"] == "Default"
 
 
-def test_status_tells_address_process_and_start(project):
+def test_status_shows_address_process_and_start(project):
     status = read_status(project)
     assert [status[name]["state"] for name in ("prefect", "mlflow", "worker")] == [
         "up",
@@ -194,7 +194,7 @@ def test_without_the_password_no_route_of_either_server_answers(addresses, passw
 @pytest.mark.parametrize(
     "path", ["events/in", "events/out", "logs/out", "task_runs/subscriptions/scheduled"]
 )
-def test_web_sockets_ask_for_the_password(addresses, password, path):
+def test_web_sockets_require_the_password(addresses, password, path):
     url = f"{addresses['prefect'].replace('http', 'ws')}/api/{path}"
     with pytest.raises(InvalidStatus, match="403"):
         connect(url, proxy=None)

@@ -123,7 +123,7 @@ def test_a_dataset_that_leaks_is_refused_before_it_is_tracked(project, photos, c
     assert load_trial_config(Path("params.yaml")).data.on_leak == "drop"
 
 
-def test_copies_and_similar_names_are_told_when_a_dataset_is_added(project, photos, capsys):
+def test_copies_and_similar_names_are_reported_when_a_dataset_is_added(project, photos, capsys):
     shutil.copyfile(photos / "c07" / "1.png", photos / "c07" / "2.png")
     (photos / "c06").rename(photos / "C07")
     add(photos, "data.test_selection=random")
@@ -149,7 +149,7 @@ def test_a_taken_name_is_refused(project, photos):
 
 
 @pytest.mark.parametrize("name", ["../birds", "", "a/b", "glyphs"])
-def test_a_name_that_is_no_name_is_refused(project, photos, name):
+def test_an_invalid_name_is_refused(project, photos, name):
     with pytest.raises((ConfigError, DatasetError), match="alias"):
         add(photos, name=name)
     assert [path.name for path in (project / "data" / "raw").iterdir()] == ["README.md"]

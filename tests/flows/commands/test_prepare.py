@@ -47,7 +47,7 @@ def test_a_leak_ends_the_command_with_the_pairs_and_their_list(project):
     assert not (project / "data/prepared/birds").exists()
 
 
-def test_dropped_leaks_and_other_duplicates_are_told(project):
+def test_dropped_leaks_and_other_duplicates_are_reported(project):
     shutil.copyfile(project / "photos/c06/0.png", project / "photos/c06/1.png")
     done = prepare(project, "on_leak=drop")
     assert done.returncode == 0, done.stderr

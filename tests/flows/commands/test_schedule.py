@@ -36,23 +36,23 @@ def test_a_sound_request_passes(project, check):
     check_request("often", profile=None, cron=EVERY_NIGHT, folder=project)
 
 
-def test_a_wrong_time_is_told(check):
+def test_a_wrong_time_is_reported(check):
     assert "--cron '61 * * * *' never comes due" in check("often", cron="61 * * * *")
 
 
-def test_the_study_and_the_time_are_told_together(check):
+def test_problems_of_study_and_time_are_reported_together(check):
     said = check("offen", cron="0 2 * *")
     assert "Did you mean 'often'?" in said
     assert "Got '0 2 * *' with 4" in said
 
 
-def test_every_problem_of_a_study_is_told(check):
+def test_every_problem_of_a_study_is_reported(check):
     said = check("wrong")
     assert "trials_per_arms" in said
     assert "sampler.batch_sise" in said
 
 
-def test_an_unknown_profile_is_told(check):
+def test_an_unknown_profile_is_reported(check):
     assert "smok" in check("often", profile="smok")
 
 

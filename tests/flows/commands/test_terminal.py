@@ -14,5 +14,5 @@ from flows.commands.terminal import make_harmless
         ("<script>", "<script>"),
     ],
 )
-def test_codes_that_command_a_terminal_are_spelled_out(text, expected):
+def test_control_codes_of_a_terminal_are_spelled_out(text, expected):
     assert make_harmless(text) == expected

@@ -30,7 +30,7 @@ def largest_file(folder):
     return max((p for p in folder.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
 
 
-def test_whole_data_have_their_hashes(config):
+def test_intact_data_match_their_hashes(config):
     finding = check_dataset(config.data, seconds=60)
     assert finding.state == "ok", finding.message
     facts = inspect_data(config.data.prepared_path, seconds=60)
@@ -55,20 +55,20 @@ def test_a_truncated_file_is_found_without_time_for_hashing(config):
     assert str(damaged) in finding.message
 
 
-def test_without_time_the_rest_is_told_as_not_looked_at(config):
+def test_files_without_time_for_hashing_are_a_warning(config):
     finding = check_dataset(config.data, seconds=-1)
     assert finding.state == "warning"
-    assert "there was no time for" in finding.message
+    assert "not enough time for" in finding.message
     assert "--timeout" in finding.remedy
 
 
-def test_data_that_are_not_there_are_no_fault(tmp_path):
+def test_absent_data_are_a_warning(tmp_path):
     finding = check_dataset(tiny_config(tmp_path).data, seconds=1)
     assert finding.state == "warning"
     assert "not prepared yet" in finding.message
 
 
-def test_data_of_other_values_are_told(config):
+def test_data_of_other_parameters_are_a_warning(config):
     changed = config.data.model_copy(update={"noise": 0.3})
     finding = check_dataset(changed, seconds=60)
     assert finding.state == "warning"
@@ -81,7 +81,7 @@ def test_a_damaged_list_of_files_is_broken(config):
     assert judge_driver(facts).state == "broken"
 
 
-def test_a_node_with_the_same_data_is_well_and_one_with_others_is_broken(config):
+def test_a_node_with_the_same_data_is_ok_and_one_with_others_is_broken(config):
     facts = inspect_data(config.data.prepared_path, seconds=60)
     same = judge_node("n1", facts, expected=facts.version, mode="shared")
     assert same.state == "ok"
@@ -103,7 +103,7 @@ def test_a_node_without_data_fetches_them_or_is_broken(tmp_path):
     assert "will fetch the data; 1.0 GiB are free" in fetching.message
 
 
-def test_a_node_looks_where_the_driver_has_the_data_and_then_at_what_it_fetched(config, tmp_path):
+def test_a_node_uses_the_drivers_path_or_else_its_fetched_data(config, tmp_path):
     path = config.data.prepared_path
     fetched = {str(path): "/cache/tiny"}
     assert folder_on_node(path, "/", fetched) == path
@@ -112,7 +112,7 @@ def test_a_node_looks_where_the_driver_has_the_data_and_then_at_what_it_fetched(
     assert folder_on_node(missing, "/", {}) == missing
 
 
-def test_only_development_files_are_looked_at_where_the_test_images_are_absent(config):
+def test_only_development_files_are_checked_if_the_test_images_are_absent(config):
     for path in (config.data.prepared_path / "test").iterdir():
         path.unlink()
     assert inspect_data(config.data.prepared_path, seconds=60).problem

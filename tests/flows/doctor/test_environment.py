@@ -23,7 +23,7 @@ from flows.servers.record import ServerRecord
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_python_that_is_asked_for_is_that_of_pyproject():
+def test_the_required_python_is_that_of_pyproject():
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"]
     (_, first), (_, last) = PYTHONS[0], PYTHONS[-1]
     assert wanted == f">=3.{first},<3.{last + 1}"
@@ -106,7 +106,7 @@ def busy_port():
         yield listener.getsockname()[1]
 
 
-def test_a_port_that_was_asked_for_and_is_in_use_is_broken(busy_port):
+def test_a_requested_port_in_use_is_broken(busy_port):
     free = find_free_port("127.0.0.1")
     prefect, mlflow = check_ports({"prefect": busy_port, "mlflow": free}, {})
     assert prefect.state == "broken"
@@ -117,21 +117,21 @@ def test_a_port_that_was_asked_for_and_is_in_use_is_broken(busy_port):
     assert f"port {free} is free" in mlflow.message
 
 
-def test_a_usual_port_that_is_in_use_is_told_and_no_fault(busy_port, monkeypatch):
+def test_a_default_port_in_use_is_a_warning(busy_port, monkeypatch):
     monkeypatch.setitem(DEFAULT_PORTS, "prefect", busy_port)
     (finding,) = check_ports({"prefect": None}, {})
     assert finding.state == "warning"
 
 
-def test_a_server_that_is_up_has_its_port():
+def test_a_server_that_is_up_holds_its_port():
     record = ServerRecord("prefect", "Prefect server", 1, 0.0, "http://127.0.0.1:1", "", "log")
     for port in (None, 1):
         (finding,) = check_ports({"prefect": port}, {"prefect": record})
         assert finding.state == "ok"
-        assert "have theirs" in finding.message
+        assert "hold their ports" in finding.message
 
 
-def test_another_port_than_that_of_a_server_that_is_up_is_looked_at(busy_port):
+def test_another_port_than_that_of_a_running_server_is_checked(busy_port):
     record = ServerRecord("prefect", "Prefect server", 1, 0.0, "http://127.0.0.1:1", "", "log")
     (finding,) = check_ports({"prefect": busy_port}, {"prefect": record})
     assert finding.state == "broken"

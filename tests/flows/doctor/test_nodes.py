@@ -21,7 +21,7 @@ GPU_NODE = replace(
 )
 
 
-def test_a_node_like_the_driver_is_well():
+def test_a_node_like_the_driver_is_ok():
     assert judge_versions(HERE, NODE).state == "ok"
     assert judge_node_clock(NODE).state == "ok"
 
@@ -68,7 +68,7 @@ def test_a_driver_that_torch_cannot_use_is_broken():
     assert "Update NVIDIA's driver" in finding.remedy
 
 
-def test_gpus_that_work_are_well_and_unused_ones_are_told():
+def test_gpus_that_work_are_ok_and_unused_ones_a_warning():
     assert judge_gpu(GPU_NODE, wants_gpu=True).state == "ok"
     unused = judge_gpu(GPU_NODE, wants_gpu=False)
     assert unused.state == "warning"
@@ -97,7 +97,7 @@ def test_two_nodes_that_have_room_only_together_are_broken():
     assert "none would ever start" in finding.message
 
 
-def test_a_small_shared_memory_is_told():
+def test_a_small_shared_memory_is_a_warning():
     finding = judge_shared_memory(replace(NODE, free_shared_memory=64 * 1024**2))
     assert finding.state == "warning"
     assert "64.0 MiB free" in finding.message

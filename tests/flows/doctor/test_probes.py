@@ -58,7 +58,7 @@ def living_sleepers(before):
     ]
 
 
-def test_a_server_that_never_answers_does_not_hold_the_probe(silent_server, new_children):
+def test_a_server_that_never_answers_does_not_block_the_probe(silent_server, new_children):
     asked = request(prefect_url=silent_server, prefect_source="test", timeout_seconds=3)
     (finding,) = run_probes([Probe("prefect", "start it again")], asked)
     assert finding.state == "broken"
@@ -66,7 +66,7 @@ def test_a_server_that_never_answers_does_not_hold_the_probe(silent_server, new_
     assert new_children() == []
 
 
-def test_a_probe_that_hangs_is_ended_with_all_that_it_started(tmp_path, monkeypatch, new_children):
+def test_a_probe_that_hangs_is_killed_with_its_children(tmp_path, monkeypatch, new_children):
     # A package of the same name, earlier on the path, stands for a library that hangs.
     (tmp_path / "sitecustomize.py").write_text(
         "import os, subprocess, sys, time\n"
@@ -90,7 +90,7 @@ def test_a_probe_that_hangs_is_ended_with_all_that_it_started(tmp_path, monkeypa
     assert left == []
 
 
-def test_a_probe_that_fails_is_told_with_its_last_line_and_without_secrets(tmp_path, monkeypatch):
+def test_a_failed_probe_is_reported_with_its_last_line_and_without_secrets(tmp_path, monkeypatch):
     monkeypatch.setenv("X_PASSWORD", "hunter2")
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\n"
@@ -101,23 +101,23 @@ def test_a_probe_that_fails_is_told_with_its_last_line_and_without_secrets(tmp_p
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (finding,) = run_probes([Probe("dvc", "look")], request())
     assert finding.state == "broken"
-    assert finding.message == "could not be looked at: cannot reach it with ***"
+    assert finding.message == "could not be checked: cannot reach it with ***"
 
 
-def test_no_server_is_well():
+def test_no_server_is_ok():
     (finding,) = run_probes([Probe("prefect", "start it")], request())
     assert finding.state == "ok"
-    assert "a run brings its own" in finding.message
+    assert "a run starts its own" in finding.message
 
 
-def test_what_is_not_well_must_have_a_remedy():
+def test_every_problem_must_have_a_remedy():
     assert ok("ray", "fine").remedy == ""
     for make in (broken, warning):
         with pytest.raises(AssertionError, match="no remedy for ray"):
             make("ray", "not fine", "")
 
 
-def test_a_password_in_an_address_is_struck_out():
+def test_a_password_in_an_address_is_removed():
     finding = broken("mlflow", "http://ann:hunter2@host:5000/x refuses", "see s3://key@bucket")
     assert finding.message == "http://***@host:5000/x refuses"
     assert finding.remedy == "see s3://***@bucket"
@@ -135,13 +135,13 @@ def test_a_password_in_an_address_is_struck_out():
         "PGPASSWORD",
     ],
 )
-def test_a_secret_of_the_environment_is_struck_out_wherever_it_turns_up(name):
+def test_a_secret_of_the_environment_is_removed(name):
     environment = {name: "ann:hunter2", "HOME": "/home/ann"}
     text = hide_secrets("refused: ann:hunter2 at /home/ann", environment=environment)
     assert text == "refused: *** at /home/ann"
 
 
-def test_the_password_of_user_and_password_is_a_secret_alone_too():
+def test_the_password_of_user_and_password_is_a_secret():
     environment = {"PREFECT_API_AUTH_STRING": "ann:hunter2"}
     assert hide_secrets("hunter2 is wrong", environment=environment) == "*** is wrong"
 
@@ -155,5 +155,5 @@ def test_short_values_and_paths_of_tokens_stay():
     ("num_bytes", "shown"),
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 * 1024**3, "3.0 GiB"), (2**41, "2.0 TiB")],
 )
-def test_bytes_are_told_in_units(num_bytes, shown):
+def test_bytes_are_shown_in_units(num_bytes, shown):
     assert in_units(num_bytes) == shown

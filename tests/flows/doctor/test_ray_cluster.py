@@ -14,7 +14,7 @@ def token(tmp_path):
     return path
 
 
-def test_a_token_for_its_owner_alone_is_well(token):
+def test_a_token_that_only_its_owner_can_read_is_ok(token):
     token.chmod(0o600)
     finding = check_token({"RAY_AUTH_TOKEN_PATH": str(token)})
     assert finding.state == "ok"
@@ -22,7 +22,7 @@ def test_a_token_for_its_owner_alone_is_well(token):
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o606])
-def test_a_token_that_others_may_read_is_broken(token, mode):
+def test_a_token_that_others_can_read_is_broken(token, mode):
     token.chmod(mode)
     finding = check_token({"RAY_AUTH_TOKEN_PATH": str(token)})
     assert finding.state == "broken"
@@ -37,13 +37,13 @@ def test_a_named_token_that_is_missing_or_empty_is_broken(token, tmp_path):
         assert "missing or empty" in finding.message
 
 
-def test_no_token_at_all_is_told(tmp_path, monkeypatch):
+def test_a_missing_token_is_a_warning(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert check_token({}).state == "warning"
     assert check_token({"RAY_AUTH_TOKEN": "x"}).state == "ok"
 
 
-def test_a_local_cluster_says_that_there_is_none_to_reach():
+def test_a_local_cluster_needs_no_connection():
     findings = judge_local(HERE, RayConfig(), num_cores=2)
     assert "no cluster to reach" in findings[0].message
     assert {finding.state for finding in findings} == {"ok"}

@@ -42,7 +42,7 @@ def test_a_bucket_is_there_before_anything_was_pushed_and_a_missing_one_is_not(l
         assert "s3://no-such-bucket/folder" in gone.message
 
 
-def test_a_store_that_does_not_answer_is_broken_and_its_keys_are_not_told(look, monkeypatch):
+def test_a_store_that_does_not_answer_is_broken_and_its_keys_are_not_shown(look, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-ann")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2hunter2")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")

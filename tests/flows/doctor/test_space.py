@@ -39,7 +39,7 @@ def test_the_disk_is_compared_with_the_plan(free, state):
 
 
 @pytest.mark.parametrize(("free", "state"), [(40, "broken"), (60, "ok")])
-def test_a_disk_that_ray_takes_for_full_is_broken(free, state):
+def test_a_disk_that_ray_considers_full_is_broken(free, state):
     assert judge_fullness(node(free * GIB)).state == state
 
 
@@ -47,12 +47,12 @@ def test_a_disk_that_ray_takes_for_full_is_broken(free, state):
 def test_the_memory_is_compared_with_trials_at_once(free, state):
     finding = judge_memory(node(GIB, memory=int(free * GIB)), NEEDS, at_once=3)
     assert finding.state == state
-    assert "3 trial(s) at once need 3.0 GiB" in finding.message
+    assert "3 trial(s) at once need at least 3.0 GiB" in finding.message
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
-def test_a_checkpoint_has_about_the_size_that_is_foreseen(tmp_path, optimizer):
+def test_a_checkpoint_has_about_the_estimated_size(tmp_path, optimizer):
     knobs = {"model__embedding_dim": 64, "model__width": 24, "optimizer__name": optimizer}
     config = tiny_config(tmp_path, training__epochs=1, **knobs)
     data = prepare_tiny(tmp_path)
@@ -63,7 +63,7 @@ def test_a_checkpoint_has_about_the_size_that_is_foreseen(tmp_path, optimizer):
     assert foreseen * 0.8 < written.stat().st_size < foreseen * 1.3 + 60_000
 
 
-def test_a_large_network_is_measured_without_making_it(tmp_path):
+def test_a_large_network_is_measured_without_building_it(tmp_path):
     config = tiny_config(
         tmp_path, model__backbone="torchvision:resnet50", data__image_size_px=64, data__color="rgb"
     )

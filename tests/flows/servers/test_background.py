@@ -92,7 +92,7 @@ def test_a_killed_server_is_started_again_on_its_port(folder):
     assert after["mlflow"].address == before["mlflow"].address
 
 
-def test_a_server_that_ends_is_told_with_its_log_and_the_others_are_ended(folder, monkeypatch):
+def test_a_server_that_ends_is_reported_with_its_log_and_the_others_are_ended(folder, monkeypatch):
     command = ("-c", "print('the disk is full'); raise SystemExit(3)")
     monkeypatch.setattr(
         background, "plan_mlflow", lambda folder, *, host, port: plan("mlflow", command, port)
@@ -102,7 +102,7 @@ def test_a_server_that_ends_is_told_with_its_log_and_the_others_are_ended(folder
     assert load_records(folder) == {}
 
 
-def test_a_server_that_does_not_answer_is_told(folder, monkeypatch):
+def test_a_server_that_does_not_answer_is_reported(folder, monkeypatch):
     command = ("-c", "import time; print('thinking', flush=True); time.sleep(100)")
     monkeypatch.setattr(
         background, "plan_mlflow", lambda folder, *, host, port: plan("mlflow", command, port)

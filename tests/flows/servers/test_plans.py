@@ -25,7 +25,7 @@ def test_other_hosts_need_a_flag_and_get_a_warning(host, capsys):
     assert "the password travels unencrypted" in capsys.readouterr().out
 
 
-def test_addresses_are_such_that_this_machine_reaches_them():
+def test_this_machine_reaches_the_addresses():
     assert make_address(EVERYWHERE, 80) == "http://127.0.0.1:80"
     assert make_address("::1", 80) == "http://[::1]:80"
     assert make_address("gpu-box", 80) == "http://gpu-box:80"
@@ -38,7 +38,7 @@ def test_mlflow_answers_only_names_of_this_machine(tmp_path):
     assert "*" not in plan_mlflow(tmp_path, host=EVERYWHERE, port=5000).command[-1].split(",")
 
 
-def test_no_server_is_started_that_could_not_ask_for_a_password(tmp_path, monkeypatch):
+def test_no_server_starts_without_a_password(tmp_path, monkeypatch):
     prefect = plan_prefect(tmp_path, host="127.0.0.1", port=4200)
     password = (tmp_path / ".dml" / "password").read_text().strip()
     assert len(password) >= 32

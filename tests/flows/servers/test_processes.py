@@ -64,7 +64,7 @@ def test_a_reused_pid_is_another_process(started):
     assert is_alive(process)
 
 
-def test_a_process_that_ignores_the_request_is_killed(started):
+def test_a_process_that_ignores_sigterm_is_killed(started):
     process = started(DEAF + SLEEP)
     created = process.create_time()
     end_processes(lambda: find_family(process.pid, created=created), grace_seconds=0.3)
@@ -89,7 +89,7 @@ def test_a_record_from_before_the_machine_started_finds_nothing():
     assert find_family(os.getpid(), created=psutil.boot_time() - 3600) == []
 
 
-def test_an_ended_child_that_nobody_collected_does_not_live():
+def test_a_zombie_is_not_alive():
     child = subprocess.Popen([sys.executable, "-c", ""])
     process = psutil.Process(child.pid)
     while process.status() != psutil.STATUS_ZOMBIE:

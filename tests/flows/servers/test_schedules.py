@@ -21,7 +21,7 @@ def test_the_next_dates_are_in_utc():
 
 
 @pytest.mark.parametrize("cron", ["@daily", "*/5 * * * mon-fri", "0 0 29 2 *"])
-def test_what_cron_knows_is_accepted(cron):
+def test_cron_expressions_are_accepted(cron):
     assert len(next_dates(cron, count=3)) == 3
 
 
