@@ -42,14 +42,14 @@ def test_the_installed_packages_are_those_of_the_lock(tmp_path):
     finding = check_versions(tmp_path)
     assert finding.state == "ok", finding.message
     locked = read_lock((ROOT / LOCK_FILE).read_text())
-    assert finding.message.startswith(f"{len(locked)} packages are as {LOCK_FILE}")
+    assert finding.message.startswith(f"{len(locked)} packages match {LOCK_FILE}")
 
 
 def test_a_wrong_and_a_missing_package_are_named(tmp_path):
     (tmp_path / LOCK_FILE).write_text("psutil==0.0.1\nno-such-package==1.0\npytest==9\n")
     finding = check_versions(tmp_path)
     assert finding.state == "broken"
-    assert finding.message.startswith("3 of 3 packages are not")
+    assert finding.message.startswith("3 of 3 packages do not match")
     assert "(locked: 0.0.1)" in finding.message
     assert "no-such-package is missing (locked: 1.0)" in finding.message
     assert "make setup" in finding.remedy
@@ -60,7 +60,7 @@ def test_a_cpu_build_of_torch_needs_no_cuda_packages(tmp_path, monkeypatch):
     monkeypatch.setattr(
         environment, "find_version", lambda name: "2.14.1+cpu" if name == "torch" else ""
     )
-    assert check_versions(tmp_path).message.startswith("1 packages are as")
+    assert check_versions(tmp_path).message.startswith("1 packages match")
 
 
 def test_a_lock_is_read_with_markers_and_comments():
