@@ -94,5 +94,39 @@ def test_the_check_finds_a_cycle(tmp_path):
     assert find_cycle(package_imports(tmp_path)) == ["dml_core.a", "dml_core.b", "dml_core.a"]
 
 
+def module_file(name: str) -> Path | None:
+    """Returns the file of a module of ours; None if there is none."""
+    base = ROOT / Path(*name.split("."))
+    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
+
+
+def defined_names(path: Path) -> set[str]:
+    """Returns all names that a file binds outside of functions, and some more."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+    return names
+
+
+def test_late_imports_find_their_modules_and_names():
+    """An import inside a function is run by few tests, and a renamed module would break it."""
+    missing = []
+    for layer in LAYERS:
+        for path in (ROOT / layer).rglob("*.py"):
+            for name in imported_names(path):
+                module, _, attribute = name.rpartition(".")
+                if name.split(".")[0] not in LAYERS or module_file(name):
+                    continue
+                file = module_file(module)
+                if file is None or attribute not in defined_names(file):
+                    missing.append(f"{path.relative_to(ROOT)}: {name}")
+    assert missing == []
+
+
 def test_the_declared_python_is_the_one_that_runs():
     assert sys.version_info[:2] == (3, 11)
