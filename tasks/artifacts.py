@@ -4,7 +4,6 @@ Each task adds a version to the artifact of its key; running one twice is safe.
 """
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from prefect.artifacts import create_markdown_artifact
 from dml_core.analysis.observations import answer_metric, load_observations
 from tasks.report_page.answer import Answer
 from tasks.study import StudyRequest, load_context
+from tasks.tracking.identity import escape_markdown
 
 
 class Markdown(str):
@@ -88,7 +88,8 @@ def show_run(
         for request, answer, stages in zip(requests, answers, ran, strict=True)
     ]
     table = render_table(["study", "stages that ran", "best mean", "report", "MLflow"], rows)
-    verdicts = "\n".join(f"- {line}" for answer in answers for line in answer.verdicts)
+    lines = [escape_markdown(line) for answer in answers for line in answer.verdicts]
+    verdicts = "\n".join(f"- {line}" for line in lines)
     name = requests[0].folder_name if len(requests) == 1 else "of several studies"
     publish(f"run-{name}", "What this run answered", f"{table}\n{verdicts}\n")
 
@@ -101,13 +102,6 @@ def render_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         for line in lines
     ]
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
-
-
-def escape_markdown(text: str) -> str:
-    """Returns a text that Markdown shows literally: no tag, no link, no picture."""
-    # Markdown passes HTML on, and names come from data.
-    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"([\\`\[\]!|])", r"\\\1", text)
 
 
 def artifact_key(name: str) -> str:

@@ -71,7 +71,7 @@ class SweepIdentity:
             "split_hash": facts.split_hash,
             **git_tags(facts),
         }
-        tags["mlflow.note.content"] = study.definition.question
+        tags["mlflow.note.content"] = escape_markdown(study.definition.question)
         return cls(
             study.name, study.digest, facts.data_hash, facts.code, tags, libraries=facts.libraries
         )
@@ -222,3 +222,14 @@ def to_tags(values: Mapping[str, Any]) -> dict[str, str]:
 def shorten(text: str, length: int) -> str:
     """Returns a text cut to a length, with an ellipsis where it was longer."""
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def escape_markdown(text: str) -> str:
+    """Returns a text that Markdown shows literally: no tag, no link, no picture.
+
+    MLflow's descriptions and Prefect's artifacts are Markdown, which passes HTML on.
+    """
+    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    # Bare addresses become links without any bracket.
+    text = text.replace("://", "&#58;//").replace("www.", "www&#46;")
+    return re.sub(r"([\\`\[\]!|])", r"\\\1", text)

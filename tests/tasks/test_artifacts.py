@@ -23,6 +23,7 @@ def test_a_table_has_a_line_for_each_row_and_escapes_bars():
         "`code` \\| bar",
         "&lt;b&gt; a!b",
         "c\nd | e",
+        "see http://host/x.png>, www.host.com",
     ],
 )
 def test_a_name_is_shown_as_it_stands(name):
@@ -32,6 +33,8 @@ def test_a_name_is_shown_as_it_stands(name):
     (cell,) = re.findall(r"<td>(.*)</td>", shown)
     assert html.unescape(cell) == " ".join(name.split())
     assert "<" not in cell
+    # Pages turn bare addresses into links.
+    assert not re.search(r"://|www\.", line)
 
 
 def test_a_cell_that_is_markdown_stays():

@@ -296,6 +296,27 @@ def test_outputs_that_are_gone_are_not_recorded(project):
     assert committed(project) == {"prepare"}
 
 
+def test_a_cache_that_is_deleted_during_a_run_is_filled_again_by_the_next_one(project):
+    request = StudyRequest(study="a")
+    run = pin_run(request)
+    origin = begin_stage("sweep", run, on_wait=pytest.fail)
+    shutil.rmtree(project / ".dvc" / "cache")
+    assert record_stage("sweep", request, origin=origin, on_wait=pytest.fail) == []
+    assert committed(project) == {"prepare", "sweep@a"}
+    # The outputs of prepare are no longer in the cache, so that the next run has to do it.
+    assert find_stale_stages(request)[0] == "prepare"
+    for stage in ("prepare", "sweep", "evaluate"):
+        origin = begin_stage(stage, pin_run(request), on_wait=pytest.fail)
+        record_stage(stage, request, origin=origin, on_wait=pytest.fail)
+    assert find_stale_stages(request) == ["report@a"]
+    prepared = project / "data" / "prepared"
+    before = {path: path.read_bytes() for path in prepared.rglob("*") if path.is_file()}
+    shutil.rmtree(prepared / "glyphs")
+    run_dvc(project, "checkout", "prepare")
+    after = {path: path.read_bytes() for path in prepared.rglob("*") if path.is_file()}
+    assert after == before
+
+
 def test_changed_images_of_a_studys_own_dataset_make_its_stages_stale(project):
     own = "fixed: {data.name: folder, data.raw: pictures, data.alias: own}\n"
     (project / "studies" / "c.yaml").write_text(TWO_ARMS + own)
