@@ -1,1 +1,1 @@
-"""What developers of the project run, and its users do not need."""
+"""Programs for developers of the project."""

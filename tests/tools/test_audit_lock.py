@@ -1,5 +1,4 @@
-"""The audit of the lock. OSV's service cannot be reached from everywhere, so that a local server
-with its interface stands in for it here."""
+"""The audit of the locks, against a local server with OSV's API: tests use no network."""
 
 import json
 import threading
@@ -23,7 +22,7 @@ def lock(tmp_path):
 
 @pytest.fixture
 def service():
-    """A server with the part of OSV's interface that is used."""
+    """A server with the part of OSV's API that the audit uses."""
     asked = []
 
     class Service(BaseHTTPRequestHandler):

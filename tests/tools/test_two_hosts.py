@@ -1,4 +1,4 @@
-"""A study over two hosts that are namespaces of this machine; needs root, and fails without."""
+"""A study over two hosts that are namespaces of this machine; needs root, and fails without it."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 600.0
 
 @pytest.fixture
 def temporary():
-    """A short path, since sockets lie below it."""
+    """A short path: sockets lie below it."""
     with tempfile.TemporaryDirectory(prefix="t-") as name:
         yield Path(name)
 
@@ -53,7 +53,7 @@ def command_of(process):
         return ""
 
 
-def test_the_page_has_the_log_of_a_good_run_and_no_path_of_a_machine():
+def test_the_page_has_the_log_of_a_successful_run_and_no_local_path():
     page = (ROOT / "docs" / "two-hosts.md").read_text(encoding="utf-8")
     assert all(f"\n{promise}\n" in page for promise in PROMISES)
     assert tempfile.gettempdir() not in page
@@ -105,15 +105,15 @@ def say(host, command, folder):
     return log.read_text().split()
 
 
-def test_hosts_have_names_files_processes_and_addresses_of_their_own(hosts, tmp_path):
+def test_each_host_has_its_own_name_files_processes_and_address(hosts, tmp_path):
     first, second = (host.start() for host in hosts)
     first.connect(second)
     shared = tmp_path / "shared"
     shared.mkdir()
-    (shared / "everybodys").touch()
+    (shared / "shared-file").touch()
     first.cover(shared, tmp_path / "own")
     assert say(first, "hostname", tmp_path) == ["host-a"]
-    assert say(second, f"ls {shared}", tmp_path) == ["everybodys"]
+    assert say(second, f"ls {shared}", tmp_path) == ["shared-file"]
     assert say(first, f"ls {shared}", tmp_path) == []
     assert len(say(second, "ls -d /proc/[0-9]*", tmp_path)) < 10
     reach = f"{sys.executable} -c 'import socket; print(socket.gethostbyname(\"host-b\"))'"
