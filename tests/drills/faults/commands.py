@@ -6,11 +6,11 @@ from pathlib import Path
 
 from tasks.sources import imported_tree
 from tests.drills.checks import list_temporary, read_runs
+from tests.drills.messages import INTERRUPTED, SECOND_COMMAND
 from tests.drills.plan import DrillFailed, Fault
 from tests.drills.scene import Scene
 from tests.drills.sweep import PATIENCE_SECONDS, DrilledSweep
 
-INTERRUPTED = "dml: interrupted. The same command "
 REFUSED = 2
 """Exit code of `dml` for a problem that its user can fix."""
 SET_BACK_SECONDS = (60, 3600, 24 * 3600, 30 * 24 * 3600)
@@ -77,7 +77,7 @@ def _start_twice(scene: Scene) -> str:
             second.kill()
             second.wait()
     printed = output.read_text(encoding="utf-8", errors="replace")
-    if code != REFUSED or f"is in use by process {scene.sweep.pid}" not in printed:
+    if code != REFUSED or f"{SECOND_COMMAND}process {scene.sweep.pid}" not in printed:
         raise DrillFailed(f"the second command ended with {code} and printed: {printed[-500:]}")
     return f"{scene.finish()}; the second command was refused"
 

@@ -10,6 +10,12 @@ from pathlib import Path
 
 from dml_core.training.checkpoint import DamagedCheckpoint, load_checkpoint
 from tests.drills.faults.commands import REFUSED, kill_driver
+from tests.drills.messages import (
+    CHECKPOINT_BEFORE,
+    DATA_DAMAGED_MESSAGE,
+    DATA_RESTORED,
+    DISK_FULL_MESSAGE,
+)
 from tests.drills.plan import DrillFailed, Fault
 from tests.drills.scene import Scene
 
@@ -27,7 +33,7 @@ def _damage_checkpoint(damage: Damage, scene: Scene) -> str:
     _damage(scene, path, damage)
     recovery = scene.resume()
     scene.check_printed(path.name)
-    scene.check_printed("The one before it is used.")
+    scene.check_printed(CHECKPOINT_BEFORE)
     return f"{recovery}, from the checkpoint before"
 
 
@@ -79,8 +85,8 @@ def _damage_data(scene: Scene) -> str:
         kill_driver(scene)
         _flip_image_bit(scene)
         recovery = scene.resume()
-    scene.check_printed(f"{IMAGES} is damaged: its sha256 must be")
-    scene.check_printed("It was restored from DVC's cache.")
+    scene.check_printed(f"{IMAGES}{DATA_DAMAGED_MESSAGE}")
+    scene.check_printed(f"{DATA_RESTORED}DVC's cache.")
     return f"{recovery}, with the data from DVC's cache"
 
 
@@ -108,7 +114,7 @@ def _fill_disk(scene: Scene) -> str:
     with _full(results):
         code = scene.sweep.wait_for_end()
         last = scene.sweep.printed.strip().splitlines()[-1:]
-        if code != REFUSED or not "".join(last).startswith("dml: the disk that holds"):
+        if code != REFUSED or not "".join(last).startswith(f"dml: {DISK_FULL_MESSAGE}"):
             raise DrillFailed(f"the command ended with {code}: {scene.sweep.last_words()}")
         scene.check_processes_gone()
     return scene.resume()

@@ -3,6 +3,7 @@
 import sqlite3
 from contextlib import closing
 
+from tests.drills.messages import MLFLOW_LATE
 from tests.drills.plan import DrillFailed, Fault
 from tests.drills.scene import Scene
 from tests.drills.servers import SIGN_IN, DrillServer, mlflow_server, prefect_server
@@ -26,7 +27,7 @@ def _lose_mlflow(scene: Scene) -> str:
     with mlflow_server(scene.folder).running() as server:
         scene.sweep.environment["MLFLOW_TRACKING_URI"] = server.address
         recovery = _restart_late(scene, server)
-        if "the same command sends it when MLflow is back." not in scene.sweep.printed:
+        if MLFLOW_LATE not in scene.sweep.printed:
             return recovery
         # The server was back too late: the end of a sweep waits only briefly.
         scene.resume()

@@ -12,6 +12,7 @@ from dml_core.trials.journal import read_epochs
 from dml_core.trials.key import hash_training_code
 from tasks.sources import PACKAGES, imported_tree
 from tests.drills.faults.commands import add_hook
+from tests.drills.messages import CLUSTER_LOST, WORKER_DIED
 from tests.drills.plan import DrillFailed, Fault
 from tests.drills.project import NUM_EPOCHS, change_params
 from tests.drills.scene import Scene
@@ -39,7 +40,6 @@ HEALTH_CHECKS = {
     "RAY_health_check_failure_threshold": "3",
 }
 CLUSTER_LOST_SECONDS = 60.0
-CLUSTER_LOST = "the local Ray cluster was killed. The command restarts with a new one (1 of 3)"
 RAY_SERVERS = ("gcs_server", "raylet")
 
 
@@ -79,7 +79,7 @@ def _finish(scene: Scene) -> str:
     """Waits for the end of the sweep; fails if no trial lost its worker."""
     recovery = scene.finish()
     was_restarted = any(len(starts) > 1 for starts, _ in scene.sweep.ended().values())
-    if not was_restarted and "its worker died" not in scene.sweep.printed:
+    if not was_restarted and WORKER_DIED not in scene.sweep.printed:
         raise DrillFailed("no trial was hit")
     return recovery
 

@@ -1,0 +1,11 @@
+"""Parts of messages that the drills look for; test_messages.py finds each in the code."""
+
+INTERRUPTED = "dml: interrupted. The same command "
+SECOND_COMMAND = " is in use by "
+CHECKPOINT_BEFORE = " The one before it is used."
+DATA_DAMAGED_MESSAGE = " is damaged: its sha256 must be "
+DATA_RESTORED = " It was restored from "
+DISK_FULL_MESSAGE = "the disk that holds "
+MLFLOW_LATE = "the same command sends it when MLflow is back."
+WORKER_DIED = ": its worker died ("
+CLUSTER_LOST = ". The command restarts with a new one ("
