@@ -97,7 +97,7 @@ def test_the_map_shows_images_of_test_classes(project, evaluated, monkeypatch):
     assert len(rows) == len(images)
 
 
-def test_what_the_study_asks_for_is_measured(evaluated):
+def test_requested_measures_are_written(evaluated):
     measures = json.loads((evaluated / "measures.json").read_text())
     assert set(measures["scalars"]) == {"cost.step_seconds", "cost.memory_mib"}
     assert set(measures["curves"]["gradient.positive"]) == {"anchor", "untrained"}

@@ -50,7 +50,7 @@ def wait_for(condition):
 
 
 @pytest.mark.parametrize("way", ["kill", "return", "exit"])
-def test_what_a_guarded_process_started_ends_with_it_and_its_folder_goes(way):
+def test_children_of_a_guarded_process_end_with_it_and_its_folder_is_removed(way):
     environment = {k: v for k, v in os.environ.items() if k != "DML_GUARDED_BY"}
     guarded = subprocess.Popen(
         [sys.executable, "-c", GUARDED],

@@ -35,7 +35,7 @@ NOBODY = 65534
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_full_disk_is_told_with_its_folder_and_the_way_to_go_on(tmp_path):
+def test_a_full_disk_is_reported_with_its_folder_and_how_to_resume(tmp_path):
     wanted = pytest.raises(DiskFull, match=f"{tmp_path} is full.*the same command")
     with wanted, clear_machine_faults(tmp_path):
         raise FULL
@@ -60,7 +60,7 @@ def test_no_more_memory_is_the_machines_fault(tmp_path):
         raise_machine_fault(MemoryError(), tmp_path)
 
 
-def test_what_torch_says_of_missing_memory_is_known():
+def test_torchs_messages_of_missing_memory_are_known():
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**62, dtype=torch.uint8)
     assert is_out_of_memory(caught.value)
@@ -74,11 +74,11 @@ def test_what_torch_says_of_missing_memory_is_known():
         ImportError("libx.so: failed to map segment: Cannot allocate memory"),
     ],
 )
-def test_so_is_what_python_and_the_system_say_of_it(error):
+def test_pythons_and_the_systems_messages_of_missing_memory_are_known(error):
     assert is_out_of_memory(error)
 
 
-def test_a_disk_without_room_is_told_before_anything_is_begun(tmp_path, monkeypatch):
+def test_a_disk_without_room_is_reported_before_anything_starts(tmp_path, monkeypatch):
     check_room(tmp_path)
     usage = shutil.disk_usage(tmp_path)._replace(free=0)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
@@ -98,7 +98,7 @@ def recalled(fault, folder):
     return recall_fault("".join(traceback.format_exception(fault)), folder)
 
 
-def test_a_used_up_quota_is_told_as_what_it_is(tmp_path):
+def test_a_used_up_quota_is_reported(tmp_path):
     fault = raised_for(OSError(errno.EDQUOT, "Disk quota exceeded"), tmp_path)
     assert type(fault) is QuotaUsedUp
     assert f"quota on the disk that holds {tmp_path} is used up" in str(fault)
@@ -107,7 +107,7 @@ def test_a_used_up_quota_is_told_as_what_it_is(tmp_path):
     assert (type(again), str(again)) == (QuotaUsedUp, str(fault))
 
 
-def test_a_read_only_disk_is_told_so(tmp_path):
+def test_a_read_only_disk_is_reported(tmp_path):
     wrapped = RuntimeError("the writer failed")
     wrapped.__cause__ = OSError(errno.EROFS, "Read-only file system")
     with pytest.raises(DiskReadOnly, match=f"{tmp_path} is mounted read-only.*Mount it writable"):
@@ -132,7 +132,7 @@ except ValueError as fault:
 """
 
 
-def test_a_process_without_free_descriptors_is_told_so(tmp_path):
+def test_a_process_without_free_descriptors_is_reported(tmp_path):
     run = subprocess.run(
         [sys.executable, "-c", NO_DESCRIPTORS, str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -157,7 +157,7 @@ def without_rights(folder):
         folder.chmod(mode)
 
 
-def test_a_folder_that_this_user_may_not_write_to_is_told_so(tmp_path):
+def test_a_folder_without_write_permission_is_reported(tmp_path):
     with without_rights(tmp_path), pytest.raises(PermissionError) as caught:
         (tmp_path / "result.json").write_text("{}")
     fault = raised_for(caught.value, tmp_path)
@@ -173,7 +173,7 @@ def test_a_file_elsewhere_that_may_not_be_read_is_no_matter_of_the_results(tmp_p
     raise_machine_fault(error, tmp_path / "results")
 
 
-def test_a_fault_that_was_told_already_is_not_told_of_another_folder(tmp_path):
+def test_a_fault_keeps_the_folder_that_it_was_raised_for(tmp_path):
     inner = DiskFull.at(tmp_path / "inner")
     assert raised_for(inner, tmp_path) is inner
 
@@ -182,7 +182,7 @@ def test_an_error_of_the_trial_is_recalled_as_no_fault(tmp_path):
     assert recalled(ValueError("margin must be positive"), tmp_path) is None
 
 
-def test_other_code_or_libraries_of_a_worker_are_told_with_both_and_recalled(tmp_path):
+def test_other_code_or_libraries_of_a_worker_are_reported_with_both_versions(tmp_path):
     code, libraries = hash_training_code(), read_libraries()
     check_code(code, libraries)
     check_code("", {})

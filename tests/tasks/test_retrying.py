@@ -22,7 +22,7 @@ from tasks.versioning import tasks as versioning
         (ValueError("sweep.seed must be >= 0"), False),
     ],
 )
-def test_only_what_may_pass_by_itself_is_tried_again(error, expected):
+def test_only_momentary_errors_are_retried(error, expected):
     assert is_momentary(None, None, Failed(data=error)) is expected
 
 
@@ -38,7 +38,7 @@ def test_only_what_may_pass_by_itself_is_tried_again(error, expected):
     ],
     ids=lambda task: task.name,
 )
-def test_every_step_is_tried_again_only_after_momentary_errors(task):
+def test_every_task_retries_only_after_momentary_errors(task):
     assert task.retries >= 1
     assert task.retry_delay_seconds
     assert task.retry_condition_fn is is_momentary

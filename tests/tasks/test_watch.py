@@ -54,7 +54,7 @@ def test_the_first_result_is_accepted_and_the_same_one_again_is_no_change(reques
     assert sorted(noted.scores["anchor"]) == [0, 1, 2]
 
 
-def test_a_drop_fails_with_the_numbers_until_it_is_mended(request_):
+def test_a_drop_fails_with_the_numbers_until_it_is_fixed(request_):
     look(request_)
     shift(request_, -0.05)
     dropped = look(request_)

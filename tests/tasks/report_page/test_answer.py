@@ -13,7 +13,7 @@ def answer(study, observations):
     return make_answer(study, summaries, {}, judge_claims(study, observations))
 
 
-def test_shares_are_told_in_percent_and_missing_arms_are_named(tmp_path):
+def test_shares_are_given_in_percent_and_missing_arms_are_named(tmp_path):
     study = read_study(tmp_path, GRID)
     found = answer(study, observe({SMALL: [0.5, 0.52], LARGE: [0.6, 0.67]}))
     assert found.metric == "test.recall_at_1"
@@ -29,7 +29,7 @@ def measured(metric, values):
     return Observations(measured_scalars={metric: by_arm})
 
 
-def test_seconds_are_told_in_milliseconds_and_less_of_them_is_better(tmp_path):
+def test_seconds_are_given_in_milliseconds_and_fewer_are_better(tmp_path):
     study = read_study(tmp_path, f"{GRID}figure: {{y: cost.step_seconds}}\nmeasures: [step_cost]")
     seconds = {
         SMALL: [0.0100, 0.0101, 0.0102],
@@ -46,7 +46,7 @@ def test_seconds_are_told_in_milliseconds_and_less_of_them_is_better(tmp_path):
     assert found.verdicts[2].endswith("seeds would be needed for 0.202 ms")
 
 
-def test_memory_is_told_in_mib(tmp_path):
+def test_memory_is_given_in_mib(tmp_path):
     study = read_study(tmp_path, f"{GRID}figure: {{y: cost.memory_mib}}\nmeasures: [step_cost]")
     found = answer(study, measured("cost.memory_mib", {SMALL: [10.0, 11.0], LARGE: [9.0, 9.0]}))
     assert "cost.memory_mib 10.5 MiB (4.1 to 16.9)" in found.verdicts[0]

@@ -115,7 +115,7 @@ def test_lines_go_through_the_means_in_the_order_of_x(tmp_path):
     assert axes.get_xscale() == "log"
 
 
-def test_published_numbers_have_axes_of_their_own_with_what_they_are_of(tmp_path):
+def test_published_scores_have_their_own_axes_with_their_source(tmp_path):
     study = read_study(tmp_path, BATCHES)
     paper = Published(
         dataset="CUB-200-2011", backbone="BN-Inception", source="Kim et al. 2020, table 5",

@@ -129,7 +129,7 @@ CLAIM = Judgement("it helps", "supported", 0.1, (0.05, 0.15), 3, "supported: by 
 SCORES = {"plain": {0: 0.5, 1: 0.51, 2: 0.52}, "new": {0: 0.7, 1: 0.711, 2: 0.718}, "none": {}}
 
 
-def test_the_headline_says_claims_and_the_best_arm():
+def test_the_headline_has_claims_and_the_best_arm():
     summaries = summarize(SCORES, baseline="plain")
     contradicted = replace(CLAIM, verdict="contradicted")
     text = make_headline(summaries, [CLAIM, contradicted, CLAIM], metric="test.recall_at_1")
@@ -179,7 +179,7 @@ def test_metrics_are_named_for_people(metric, name, label):
     assert label_metric(metric) == label
 
 
-def test_the_command_repeats_what_was_asked():
+def test_the_command_repeats_the_request():
     request = StudyRequest(study="main", profile="smoke", overrides=("data.alias=my birds",))
     assert make_command(request) == "dml run main --profile smoke --set 'data.alias=my birds'"
     assert describe_seconds({"sweep": 300.4, "evaluate": 20.0}) == (

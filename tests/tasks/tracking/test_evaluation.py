@@ -94,7 +94,7 @@ def test_an_arm_has_the_mean_and_can_be_compared(tracking, trained_winners, file
     assert [item.path for item in shown] == ["retrieval/grid.png"]
 
 
-def test_other_data_have_a_record_of_their_own(tracking, trained_winners, files, facts):
+def test_other_data_have_their_own_record(tracking, trained_winners, files, facts):
     study, _ = trained_winners
     one = log_evaluation(tracking, study, facts, scores=SCORES, files=files)
     changed = replace(facts, datasets={"glyphs": ("other", "split")})

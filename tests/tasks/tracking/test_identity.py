@@ -79,7 +79,7 @@ def test_tables_of_an_epoch_are_no_metrics():
     assert to_epoch_metrics({**report, "tables": tables}) == to_epoch_metrics(report)
 
 
-def test_counts_and_what_is_no_number_are_left_out():
+def test_counts_and_values_that_are_no_numbers_are_left_out():
     values = {"test.num_queries": 5, "a": None, "b": "x", "c": np.float32(0.5), "d": 1}
     assert keep_numbers(values) == {"c": 0.5, "d": 1.0}
 

@@ -266,7 +266,7 @@ def test_another_size_of_a_study_is_another_model(tracking, mlflow_config, run_i
     assert found.uri == "models:/dml-dimension_smoke@champion"
 
 
-def test_a_winner_that_other_code_packed_is_packed_anew_and_stays_the_champion(
+def test_a_winner_packed_by_other_code_is_packed_anew_and_stays_the_champion(
     tracking, mlflow_config, run_id, checkpoint_file
 ):
     def register(path):
@@ -304,7 +304,7 @@ def test_both_orders_of_axes_and_other_sizes_give_the_models_own_embeddings(
     np.testing.assert_array_equal(model.predict(large), model.predict(np.stack(packed)))
 
 
-def test_what_is_no_image_is_refused(tmp_path, checkpoint_file):
+def test_inputs_that_are_no_images_are_refused(tmp_path, checkpoint_file):
     pack_model(load_checkpoint(checkpoint_file), tmp_path)
     model = EmbeddingModel(tmp_path)
     with pytest.raises(ValueError, match=r"image 0 .* Got float64 with the shape \(28, 28, 1\)"):

@@ -349,7 +349,7 @@ def test_syncing_a_complete_record_again_sends_nothing(
     assert sorted(list_runs(tmp_path, config)[2]) == sorted(nested)
 
 
-def test_what_mlflow_refuses_is_named_and_holds_up_nothing_else(
+def test_a_refused_trial_is_named_and_delays_no_other(
     tmp_path, study, config, make_recorder, monkeypatch
 ):
     first, second = study.search_specs()[:2]

@@ -44,7 +44,7 @@ def test_new_activations_get_a_dvc_file_that_git_may_keep(project):
     assert "up to date" in run_dvc(project, "status", str(named))
 
 
-def test_what_dvc_knows_is_left_alone_until_a_view_is_added(project):
+def test_tracked_activations_are_left_alone_until_a_view_is_added(project):
     write_some(project, 0)
     track_activations(REQUEST)
     assert track_activations(REQUEST) == []

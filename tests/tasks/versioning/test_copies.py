@@ -122,7 +122,7 @@ def test_a_dataset_without_a_version_says_which_commands_make_one(project):
 
 
 @pytest.mark.integration
-def test_a_node_fetches_from_s3_with_credentials_of_its_own(project, tmp_path, monkeypatch):
+def test_a_node_fetches_from_s3_with_its_own_credentials(project, tmp_path, monkeypatch):
     with s3_server(monkeypatch) as address:
         run_dvc(project, "remote", "add", "--force", "cloud", f"s3://{BUCKET}/data")
         run_dvc(project, "remote", "modify", "cloud", "endpointurl", address)

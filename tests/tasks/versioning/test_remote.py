@@ -96,7 +96,7 @@ def test_an_unknown_dataset_suggests_a_near_one(project, tmp_path):
         pull_data(project, "bird")
 
 
-def test_bytes_that_nobody_pushed_are_asked_for(project, tmp_path):
+def test_missing_bytes_are_requested_from_their_owner(project, tmp_path):
     run_dvc(project, "remote", "add", "--default", "storage", str(tmp_path / "storage"))
     forget(project, "data/raw/birds")
     with pytest.raises(DvcError, match=r"'storage' .* lacks bytes.*dml data push"):

@@ -195,7 +195,7 @@ def test_without_cache_and_remote_the_data_are_prepared_again(project, data, cap
     check_all_is_well(project)
 
 
-def test_no_good_copy_ends_with_the_file_and_what_was_tried(project, data, no_fonts):
+def test_no_good_copy_ends_with_the_file_and_the_sources_tried(project, data, no_fonts):
     flip(cached(project, IMAGES))
     (project / ".dvc" / "config").write_text("")
     flip(IMAGES)
@@ -231,7 +231,7 @@ def test_copies_of_other_data_are_no_good_copies(project, caplog):
     verify_files(GLYPHS)
 
 
-def test_damaged_data_of_other_values_are_left_to_who_opens_them(project):
+def test_damaged_data_of_other_values_are_not_restored(project):
     flip(IMAGES)
     before = IMAGES.read_bytes()
     other = tiny_config(PREPARED, data__draw_seed=5).data
@@ -241,7 +241,7 @@ def test_damaged_data_of_other_values_are_left_to_who_opens_them(project):
         open_development(other)
 
 
-def test_only_what_is_about_to_be_read_is_looked_at(project, data):
+def test_only_files_that_are_about_to_be_read_are_checked(project, data):
     flip(GLYPHS / "test" / "images.bin")
     ensure_whole(data)
     assert find_damage(GLYPHS, (TEST,)) != []
@@ -271,7 +271,7 @@ def test_processes_of_one_machine_restore_once(project, data):
     check_all_is_well(project)
 
 
-def test_what_a_killed_process_left_is_removed(project, data):
+def test_leftovers_of_a_killed_process_are_removed(project, data):
     left = PREPARED / ".glyphs.partial-0123abcd"
     left.mkdir()
     (left / "half").write_bytes(b"half")
@@ -280,7 +280,7 @@ def test_what_a_killed_process_left_is_removed(project, data):
     check_all_is_well(project)
 
 
-def test_preparing_goes_on_where_no_copy_is_good(project, data, no_fonts, caplog):
+def test_preparing_continues_where_no_copy_is_good(project, data, no_fonts, caplog):
     shutil.rmtree(project / ".dvc" / "cache")
     (project / ".dvc" / "config").write_text("")
     flip(IMAGES)

@@ -271,7 +271,7 @@ def test_a_run_uses_its_files_as_they_were_when_it_began(project):
         (None, "does not exist", "git checkout -- studies/tracked.json"),
     ],
 )
-def test_garbage_in_the_list_of_studies_is_told_with_its_file_and_a_remedy(
+def test_garbage_in_the_list_of_studies_is_reported_with_its_file_and_a_remedy(
     tmp_path, content, problem, remedy
 ):
     (tmp_path / "dvc.yaml").touch()
