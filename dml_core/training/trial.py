@@ -52,34 +52,41 @@ def run_trial(
         do not raise.
     """
     _check_world_size(config, group)
-    with limited_threads(config.training.cpu_threads):
-        state = build_state(config, data, group=group)
-        if resume_from is not None:
-            restore_state(state, resume_from)
-        if group is not None:
-            group.barrier("built")
-            broadcast_state(group, [*state.model.state_dict().values(), *state.loss.parameters()])
-        return _train(state, data, on_epoch_end)
-
-
-def _train(state: TrialState, data: DevelopmentData, on_epoch_end: EpochCallback) -> TrialResult:
     reports: list[EpochReport] = []
-    while state.epoch < state.config.training.epochs:
-        if state.epoch == state.config.training.warmup_epochs > 0:
-            _end_warmup(state)
-        try:
-            report = train_epoch(state)
-        except Diverged as error:
-            reason = _describe_divergence(state, error)
-            return _make_result(state, reports, _End("diverged", reason, error.step))
-        state.epoch += 1
-        if state.group is not None and not state.group.is_rank_zero:
-            end = _follow_rank_zero(state)
-        else:
-            end = _validate_and_report(state, data, report, reports, on_epoch_end)
-        if end is not None:
-            return _make_result(state, reports, end)
-    return _make_result(state, reports, _End("finished"))
+    with limited_threads(config.training.cpu_threads):
+        state = _start(config, data, resume_from, group)
+        while state.epoch < config.training.epochs:
+            if state.epoch == config.training.warmup_epochs > 0:
+                _end_warmup(state)
+            try:
+                report = train_epoch(state)
+            except Diverged as error:
+                reason = _describe_divergence(state, error)
+                return _make_result(state, reports, _End("diverged", reason, error.step))
+            state.epoch += 1
+            if group is not None and not group.is_rank_zero:
+                end = _follow_rank_zero(state)
+            else:
+                end = _validate_and_report(state, data, report, reports, on_epoch_end)
+            if end is not None:
+                return _make_result(state, reports, end)
+        return _make_result(state, reports, _End("finished"))
+
+
+def _start(
+    config: TrialConfig,
+    data: DevelopmentData,
+    resume_from: Checkpoint | None,
+    group: WorkerGroup | None,
+) -> TrialState:
+    """Returns the state before the first epoch, or that of a checkpoint, equal on all ranks."""
+    state = build_state(config, data, group=group)
+    if resume_from is not None:
+        restore_state(state, resume_from)
+    if group is not None:
+        group.barrier("built")
+        broadcast_state(group, [*state.model.state_dict().values(), *state.loss.parameters()])
+    return state
 
 
 @dataclass(frozen=True)
