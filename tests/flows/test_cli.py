@@ -1,4 +1,4 @@
-"""The command line as a user runs it, in processes of its own."""
+"""The command line as a user runs it, in its own processes."""
 
 import json
 import os

@@ -91,7 +91,7 @@ def test_the_log_has_stages_trials_nodes_and_epochs(project):
     trial = epochs[0]["trial"]
     shown = run(project, "dml", "logs", "tiny", trial).stdout
     assert f"{trial}, epoch 1" in shown
-    unknown = run(project, "dml", "logs", "tiny", "nobody")
+    unknown = run(project, "dml", "logs", "tiny", "unknown")
     assert unknown.returncode == 2
     assert trial in unknown.stderr
 
@@ -163,8 +163,8 @@ def test_an_edit_in_mid_sweep_is_neither_used_nor_recorded(tmp_path):
         said.seek(0)
         printed = said.read()
     assert running.returncode == 0, printed[-3000:]
-    told = "sweep@tiny is stale: studies/tiny.yaml changed after this run began"
-    assert told in " ".join(printed.split())
+    expected = "sweep@tiny is stale: studies/tiny.yaml changed after this run began"
+    assert expected in " ".join(printed.split())
     scores = json.loads((folder / "results/tiny/evaluate/scores.json").read_text())["scores"]
     assert {arm: sorted(seeds) for arm, seeds in scores.items()} == {
         "anchor": ["0"],

@@ -241,9 +241,9 @@ def test_a_drop_fails_the_planned_run_with_a_table_and_sends_a_notification(proj
     shown = read_artifacts(api)["watch-often"]["data"]
     assert "often dropped" in shown
     assert "| anchor" in shown
-    (told, *_) = wait_for(lambda: messages, seconds=LONG)
-    assert told["subject"] == "dml: the scheduled run of often failed"
-    assert "often dropped" in told["text"]
+    (sent, *_) = wait_for(lambda: messages, seconds=LONG)
+    assert sent["subject"] == "dml: the scheduled run of often failed"
+    assert "often dropped" in sent["text"]
 
 
 def test_a_plain_run_reports_a_drop_and_promote_accepts_it(project):
@@ -323,7 +323,7 @@ def test_down_is_refused_while_a_run_works_and_ends_it_with_force(project, api):
     assert ended.returncode == 0, ended.stderr
     assert re.search(r"warning: \d run\(s\) use .* scheduled run of slow", ended.stdout)
     assert [process for process in family if is_alive(process)] == []
-    # With the server gone, its database still tells; open, the run would block the next ones.
+    # The server is gone, so the test reads its database: an open run would block the next ones.
     with closing(sqlite3.connect(project / ".dml" / "prefect" / "prefect.db")) as database:
         query = "select state_type from flow_run where name = 'after'"
         assert database.execute(query).fetchall() == [("CRASHED",)]

@@ -115,9 +115,9 @@ def test_errors_name_no_secret(project, server):
     pushed = start(project, server, "data", "push")
     server.stop()
     failed = start(project, server, "run", "tiny", "--force", "--set", "mlflow.timeout_seconds=2")
-    for process, told in ((pushed, "ssh://***@127.0.0.1:1"), (failed, server.address)):
+    for process, shown in ((pushed, "ssh://***@127.0.0.1:1"), (failed, server.address)):
         printed, errors = finish(process)
         assert process.returncode != 0
-        assert told in errors
+        assert shown in errors
         assert [secret for secret in ALL if secret in printed + errors] == []
     assert find_secrets(project) == []

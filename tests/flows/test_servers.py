@@ -181,10 +181,10 @@ def test_without_the_password_no_route_of_either_server_answers(addresses, passw
             for url, method in asked
             if (status := ask(url, method=method, sign_in_as=wrong)[0]) not in (401, 403)
         ]
-        # MLflow tells its pages, before they sign in, which kind of store it has.
-        told = [url for url, _, _ in open_ones if url.endswith("/server-info")]
-        assert [url for url, _, _ in open_ones] == told
-        for url in told:
+        # MLflow's pages read the kind of the store before they sign in.
+        allowed = [url for url, _, _ in open_ones if url.endswith("/server-info")]
+        assert [url for url, _, _ in open_ones] == allowed
+        for url in allowed:
             names = set(json.loads(ask(url)[2]))
             assert all(re.search(r"_enabled$|_supported$|^store_type$", name) for name in names)
     assert ask(f"{addresses['prefect']}/api/version", sign_in_as=f"dml:{password}")[0] == 200

@@ -1,4 +1,4 @@
-"""The command line run in a folder of its own, and servers asked, for tests of servers."""
+"""Runs the command line in a separate folder and calls servers, for tests of servers."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ DML = Path(sys.executable).with_name("dml")
 
 
 def make_project(folder: Path) -> Path:
-    """Makes a folder for servers, with a home of its own."""
+    """Makes a folder for servers, with its own home."""
     (folder / "home").mkdir(parents=True)
     return folder
 

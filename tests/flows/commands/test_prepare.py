@@ -1,4 +1,4 @@
-"""dml prepare, as a command of its own."""
+"""dml prepare, as a user runs it."""
 
 import shutil
 import subprocess

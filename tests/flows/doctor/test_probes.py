@@ -18,7 +18,7 @@ from flows.doctor.probes import (
 )
 from tasks.study import StudyRequest
 
-# A length of its own, so that no sleeper of another test is taken for it.
+# A unique length, so that no sleeper of another test is mistaken for it.
 SLEEPER = ["sleep", "617"]
 
 
@@ -77,13 +77,13 @@ def test_a_probe_that_hangs_is_killed_with_its_children(tmp_path, monkeypatch, n
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     before = {process.pid for process in psutil.process_iter()}
-    (finding,) = run_probes([Probe("dvc", "look at it by hand")], request(timeout_seconds=0.1))
+    (finding,) = run_probes([Probe("dvc", "check it yourself")], request(timeout_seconds=0.1))
     assert (tmp_path / "started").exists()
     assert (finding.subject, finding.state) == ("dvc", "broken")
     assert finding.message.startswith("no answer within")
-    assert finding.remedy == "look at it by hand"
+    assert finding.remedy == "check it yourself"
     assert new_children() == []
-    # What was killed takes a moment to end, and stays a zombie until somebody collects it.
+    # A killed process takes a moment to end, and stays a zombie until its parent collects it.
     deadline = time.monotonic() + 20
     while (left := living_sleepers(before)) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -21,7 +21,7 @@ DEAF = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)"
 )
 SLEEP = "\ntime.sleep(100)"
-# Its child is in a session of its own, as the runs of a Prefect worker are.
+# Its child is in its own session, like the runs of a Prefect worker.
 WITH_CHILD = (
     "import subprocess, sys, time\n"
     "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'],"
