@@ -1,7 +1,6 @@
-"""The arrays of an evaluation: their checks, query and gallery, and the frame for distances."""
+"""Arrays of an evaluation: their checks, query and gallery sets, and scaling for distances."""
 
-# N = images
-# N = images, D = embedding dim
+# D = embedding dim, L = label columns, N = images
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,14 +16,14 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def check_embeddings(embeddings: npt.NDArray[np.floating]) -> FloatArray:
-    """Returns (N, D) embeddings as float32; raises ValueError where they are empty or not finite.
+    """Returns (N, D) embeddings as float32; raises ValueError if they are empty or not finite.
 
-    Wider floats that float32 cannot hold count as not finite.
+    Values beyond the range of float32 count as not finite.
     """
     if embeddings.ndim != 2 or 0 in embeddings.shape:
         raise ValueError(
             "evaluation: embeddings must be a table of shape (images, dimensions) with at least "
-            f"one of each, one row an image. Got shape {embeddings.shape}. Embed the images first."
+            f"one of each, one row per image. Got shape {embeddings.shape}. Embed the images first."
         )
     with np.errstate(over="ignore"):
         narrow = embeddings.astype(np.float32, copy=False)
@@ -32,7 +31,7 @@ def check_embeddings(embeddings: npt.NDArray[np.floating]) -> FloatArray:
     if num_bad:
         raise ValueError(
             "evaluation: embeddings must be finite, since a distance to NaN or infinity has no "
-            f"rank. Got {num_bad} of {len(narrow)} rows with such values. "
+            f"rank. Got {num_bad} of {len(narrow)} rows that are not. "
             "Lower optimizer.learning_rate, or take an earlier checkpoint."
         )
     return narrow
@@ -42,17 +41,17 @@ def check_labels(labels: npt.NDArray[np.integer], *, num_rows: int) -> IntArray:
     """Returns (N,) integer labels as int64; raises ValueError for another length or type."""
     if labels.shape != (num_rows,) or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(
-            f"evaluation: labels must be one whole number an image, of shape ({num_rows},), since "
+            f"evaluation: labels must be one integer per image, of shape ({num_rows},), since "
             f"floats merge ids above 2^24. Got {labels.dtype} of shape {labels.shape}."
         )
     return labels.astype(np.int64, copy=False)
 
 
 def check_continuous(continuous: npt.NDArray[np.floating], *, num_rows: int) -> DoubleArray:
-    """Returns (N, L) continuous labels as float64; raises ValueError where one is not finite."""
+    """Returns (N, L) continuous labels as float64; raises ValueError if one is not finite."""
     if continuous.ndim != 2 or len(continuous) != num_rows or continuous.shape[1] == 0:
         raise ValueError(
-            f"evaluation: continuous labels must have shape ({num_rows}, columns), one row an "
+            f"evaluation: continuous labels must have shape ({num_rows}, columns), one row per "
             f"image and at least one column. Got shape {continuous.shape}."
         )
     num_bad = int(np.count_nonzero(~np.isfinite(continuous).all(axis=1)))
@@ -82,14 +81,14 @@ class QueryAndGallery:
     """Which rows are queries and which are the gallery."""
 
     is_query: BoolArray | None
-    """(N,); None where every image is searched among all others."""
+    """(N,); None if every image is searched among all others."""
 
     def split(
         self, values: npt.NDArray[Scalar]
     ) -> tuple[npt.NDArray[Scalar], npt.NDArray[Scalar] | None]:
-        """Returns the queries' rows of (N, ...) values, and the gallery's rows.
+        """Returns the rows of the queries and of the gallery from (N, ...) values.
 
-        The gallery is None where the queries are the gallery.
+        The gallery is None if the queries are the gallery.
         """
         if self.is_query is None:
             return values, None
@@ -97,12 +96,12 @@ class QueryAndGallery:
 
 
 def split_by_role(roles: npt.NDArray[np.str_] | None, *, num_rows: int) -> QueryAndGallery:
-    """Returns the sets that (N,) roles name.
+    """Returns the query and gallery sets of (N,) roles.
 
-    Roles without `query` and `gallery` (or no roles) search every image among all others.
+    Without the roles `query` and `gallery` every image is searched among all others.
 
     Raises:
-        ValueError: where only one of the two is named, or others stand beside them.
+        ValueError: when only one of the two is present, or they are mixed with other roles.
     """
     if roles is None:
         return QueryAndGallery(None)
@@ -116,8 +115,8 @@ def split_by_role(roles: npt.NDArray[np.str_] | None, *, num_rows: int) -> Query
         return QueryAndGallery(None)
     if names != {"query", "gallery"}:
         raise ValueError(
-            "evaluation: roles must be 'query' and 'gallery', both, where one of them is used, "
-            f"since queries are searched in the gallery alone. Got {sorted(names)}. "
+            "evaluation: roles must be 'query' and 'gallery', both, if one of them is used, "
+            f"since queries are searched in the gallery only. Got {sorted(names)}. "
             "Leave out the other images, or give no roles."
         )
     return QueryAndGallery(roles == "query")
@@ -126,41 +125,41 @@ def split_by_role(roles: npt.NDArray[np.str_] | None, *, num_rows: int) -> Query
 Metric = Literal["cosine", "euclidean"]
 
 ROWS_AT_ONCE = 4096
-"""Rows that are held in float64 at a time."""
+"""Rows converted to float64 at a time."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A change of the vectors that keeps the order of the distances.
+    """A transformation of the vectors that preserves the order of distances.
 
-    Cosine: every vector gets unit length; a zero vector stays zero and is equally far from all.
-    Euclidean: the mean of the gallery becomes the origin and the largest entry at most 1. faiss
-    computes |x|² + |y|² - 2xy in large searches, which loses all digits when vectors share a
-    large offset, and overflows for large ones.
+    Cosine: every vector is scaled to unit length; a zero vector stays zero and is equally far from
+    all. Euclidean: the mean of the gallery is subtracted and the largest entry becomes at most 1.
+    In large searches faiss computes |x|² + |y|² - 2xy, which loses all digits when vectors share a
+    large offset, and overflows for large vectors.
     """
 
     metric: Metric
     offset: DoubleArray
-    """(D,) mean of the gallery, zero for cosine."""
+    """(D,) mean of the gallery; zero for cosine."""
     scale: float
-    """Power of two, so that dividing by it rounds nothing; 1 for cosine."""
+    """A power of two, so that division is exact; 1 for cosine."""
 
     @classmethod
     def around(cls, gallery: FloatArray, *, metric: Metric) -> Self:
-        """Returns the frame that fits a gallery (N, D)."""
+        """Returns the frame of an (N, D) gallery."""
         if metric == "cosine":
             return cls(metric, np.zeros(gallery.shape[1]), 1.0)
         if metric != "euclidean":
             raise ValueError(
                 f"evaluation: metric must be 'cosine' or 'euclidean', since other distances are "
-                f"not searched. Got {metric!r}."
+                f"not supported. Got {metric!r}."
             )
         offset = gallery.mean(axis=0, dtype=np.float64)
         largest = max(float(np.abs(rows - offset).max()) for _, rows in _row_chunks(gallery))
         return cls(metric, offset, float(2.0 ** np.frexp(largest)[1]) if largest else 1.0)
 
     def place(self, embeddings: FloatArray) -> FloatArray:
-        """Returns the vectors (N, D) of embeddings in this frame, as a new contiguous array."""
+        """Returns (N, D) embeddings transformed to this frame, as a new contiguous array."""
         placed = np.empty(embeddings.shape, dtype=np.float32)
         for chunk, rows in _row_chunks(embeddings):
             if self.metric == "cosine":

@@ -17,10 +17,10 @@ from dml_core.seeding import stream_seed
 
 @dataclass(frozen=True)
 class Contingency:
-    """How many items of each class lie in each cluster; empty cells are not stored.
+    """Sparse counts of items by class and cluster.
 
-    At most one cell an item is kept, where a full table of 11,318 classes and as many clusters
-    takes a gigabyte.
+    It has at most one cell per item; a dense table of 11,318 classes and clusters takes a
+    gigabyte.
     """
 
     class_sizes: IntArray
@@ -28,13 +28,13 @@ class Contingency:
     cluster_sizes: IntArray
     """(C,) items of each cluster."""
     cell_clusters: IntArray
-    """(M,) the cluster of each cell, as an index into cluster_sizes."""
+    """(M,) cluster of each cell, as an index into cluster_sizes."""
     cell_sizes: IntArray
     """(M,) items of each cell."""
 
 
 def count_contingency(labels: IntArray, clusters: IntArray) -> Contingency:
-    """Returns the contingency of (N,) class ids and (N,) cluster ids, N at least 1."""
+    """Returns the contingency table of (N,) class ids and (N,) cluster ids, N at least 1."""
     _, label_codes, class_sizes = np.unique(labels, return_inverse=True, return_counts=True)
     _, cluster_codes, cluster_sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     cells = label_codes * len(cluster_sizes) + cluster_codes
@@ -43,13 +43,13 @@ def count_contingency(labels: IntArray, clusters: IntArray) -> Contingency:
 
 
 def entropy_bits(sizes: IntArray) -> float:
-    """Returns the entropy in bits of groups with these sizes; 0 for a single group."""
+    """Returns the entropy of groups with these sizes in bits; 0 for a single group."""
     shares = sizes / sizes.sum()
     return float(-(shares * np.log2(shares)).sum()) + 0.0
 
 
 def conditional_entropy_by_cluster(contingency: Contingency) -> DoubleArray:
-    """Returns (C,) what each cluster adds to H(Y|C), in bits; the sum is H(Y|C).
+    """Returns the (C,) contribution of each cluster to H(Y|C), in bits.
 
     Example:
         A cluster with half of all items, 3/10 of them of one class and 7/10 of another, adds
@@ -65,21 +65,21 @@ def conditional_entropy_by_cluster(contingency: Contingency) -> DoubleArray:
 def nmi_score(contingency: Contingency) -> float:
     """Returns the normalised mutual information 2 I(Y;C) / (H(Y) + H(C)), from 0 to 1.
 
-    One class in one cluster, where both entropies are 0, is a perfect match: 1.
+    One class in one cluster has entropies of 0 and is a perfect match: 1.
     """
     class_entropy = entropy_bits(contingency.class_sizes)
     total = class_entropy + entropy_bits(contingency.cluster_sizes)
     if total == 0:
         return 1.0
     information = class_entropy - float(conditional_entropy_by_cluster(contingency).sum())
-    # Rounding may leave the information a hair outside of its bounds.
+    # Rounding may put the information slightly out of its bounds.
     return min(1.0, max(0.0, 2 * information / total))
 
 
 def pair_f1_score(contingency: Contingency) -> float:
     """Returns F1 over pairs of items: same cluster is the prediction, same class the truth.
 
-    Where neither grouping has a pair there is nothing to get wrong: 1.
+    If neither grouping has a pair, the score is 1.
     """
     same_both = _count_pairs(contingency.cell_sizes)
     same_either = _count_pairs(contingency.class_sizes) + _count_pairs(contingency.cluster_sizes)
@@ -93,7 +93,7 @@ def _count_pairs(sizes: IntArray) -> int:
 
 @dataclass(frozen=True)
 class ClusteringScores:
-    """How well k-means finds the classes."""
+    """Agreement of k-means clusters with the classes."""
 
     nmi: float
     """Normalised mutual information of classes and clusters."""
@@ -111,7 +111,7 @@ def score_clustering(
     seed: int,
     device: SearchDevice = "cpu",
 ) -> ClusteringScores:
-    """Returns NMI and pair F1 of a k-means clustering of (N, D) embeddings against (N,) labels."""
+    """Returns NMI and pair F1 of k-means clusters of (N, D) embeddings against (N,) labels."""
     clusters = cluster_embeddings(
         embeddings,
         num_clusters=len(np.unique(labels)),
@@ -135,19 +135,19 @@ def cluster_embeddings(
     seed: int,
     device: SearchDevice = "cpu",
 ) -> IntArray:
-    """Returns (N,) the k-means cluster of each embedding, the best of several restarts.
+    """Returns the (N,) k-means cluster of each embedding, the best of several restarts.
 
-    With cosine the embeddings are first brought to unit length; the means inside the sphere are
-    left there (no spherical k-means), as in the published NMI values.
+    For cosine the embeddings are first scaled to unit length. The means are not (no spherical
+    k-means), as in the published NMI values.
 
     Args:
         embeddings: (N, D), with N at least num_clusters.
         num_clusters: C.
-        metric: which distance the embeddings were learned for.
-        iterations: of each run.
-        restarts: runs, of which the one with the smallest sum of squared distances counts.
-        seed: of the images that the runs start from.
-        device: where the clusters are found.
+        metric: distance that the embeddings were trained for.
+        iterations: iterations of each run.
+        restarts: runs; the one with the smallest sum of squared distances counts.
+        seed: seed of the initial centroids.
+        device: device of k-means.
     """
     check_search_device(device)
     vectors = Frame.around(embeddings, metric=metric).place(embeddings)
@@ -156,9 +156,9 @@ def cluster_embeddings(
         num_clusters,
         niter=iterations,
         nredo=restarts,
-        # Its seeds are 32-bit integers, to which it adds some with each restart.
+        # faiss seeds are 32-bit integers, and each restart adds to the seed.
         seed=stream_seed(seed, "evaluation.kmeans") % 2**30,
-        # faiss would look at 256 images a cluster only, and warn below 39.
+        # By default faiss samples 256 images per cluster, and warns below 39.
         max_points_per_centroid=len(vectors),
         min_points_per_centroid=1,
         gpu=device == "gpu",
@@ -176,27 +176,27 @@ def smallest_class_distances(
     metric: Metric,
     block_size: int = 1024,
 ) -> DoubleArray:
-    """Returns the (C, C) distances of the nearest two images of each two classes.
+    """Returns the (C, C) smallest distances between images of two classes.
 
-    Under cosine they are distances on the unit sphere. The diagonal is 0.
+    For cosine they are distances between unit vectors. The diagonal is 0.
 
     Args:
         embeddings: (N, D) finite embeddings.
         labels: (N,) class ids.
-        max_classes: C, the classes with the smallest ids; fewer where there are fewer.
-        metric: how embeddings are compared.
+        max_classes: C, the classes with the smallest ids; fewer if there are fewer.
+        metric: distance that the embeddings were trained for.
         block_size: most images at once; bounds the memory.
     """
     classes = np.unique(labels)[:max_classes]
     chosen = np.flatnonzero(np.isin(labels, classes))
-    # Sorted by class, so that each class is a run of columns.
+    # Sorted by class, so that each class is a range of columns.
     chosen = chosen[np.argsort(labels[chosen], kind="stable")]
     codes = np.searchsorted(classes, labels[chosen])
     frame = Frame.around(embeddings[chosen], metric=metric)
     vectors = frame.place(embeddings[chosen]).astype(np.float64)
     squared = _smallest_squared(vectors, codes, num_classes=len(classes), block_size=block_size)
     np.fill_diagonal(squared, 0.0)
-    # Rounding may leave a negative trace between equal vectors.
+    # Rounding may give slightly negative squares for equal vectors.
     distances: DoubleArray = np.sqrt(squared.clip(min=0.0)) * frame.scale
     return distances
 
@@ -204,7 +204,7 @@ def smallest_class_distances(
 def _smallest_squared(
     vectors: DoubleArray, codes: IntArray, *, num_classes: int, block_size: int
 ) -> DoubleArray:
-    """(C, C) smallest squared distances, from (M, D) vectors sorted by their (M,) classes."""
+    """Returns (C, C) smallest squared distances of (M, D) vectors sorted by (M,) class codes."""
     starts = np.searchsorted(codes, np.arange(num_classes))
     lengths = np.einsum("md,md->m", vectors, vectors)
     smallest = np.full((num_classes, num_classes), np.inf)

@@ -1,4 +1,4 @@
-"""Scores retrieval by continuous labels: how near in label the nearest embeddings are."""
+"""Scores retrieval by continuous labels: label distances of the nearest embeddings."""
 
 # B = queries of a block, G = gallery items, K = neighbours, L = label columns, Q = queries
 
@@ -14,12 +14,12 @@ from dml_core.evaluation.retrieval import FindNeighbors
 
 @dataclass(frozen=True)
 class ContinuousScores:
-    """Means over the queries."""
+    """Scores of retrieval by continuous labels, as means over the queries."""
 
     mean_label_distance_at: dict[int, float]
-    """For each K, the mean Euclidean label distance of the K nearest; lower is better."""
+    """By K, the mean Euclidean label distance of the K nearest; lower is better."""
     ndcg_at: dict[int, float]
-    """For each K, the discounted gain over the best possible one; 1 is a perfect order."""
+    """By K, the discounted gain relative to the best possible one; 1 is a perfect order."""
 
     def named(self) -> dict[str, float]:
         """Returns the scores under the names used in every report."""
@@ -41,15 +41,15 @@ def score_continuous(
     """Returns mean label distance@K and nDCG@K (relevance 1/(1+d), discount 1/log2(rank+1)).
 
     Args:
-        find_neighbors: called once, with the largest K.
+        find_neighbors: search for neighbours, called once with the largest K.
         query_labels: (Q, L) finite labels.
-        gallery_labels: (G, L); None where the queries are the gallery without the query itself.
-        label_at: the K of the mean label distance.
-        ndcg_at: the K of nDCG. A K beyond the gallery looks at all of it, as its best order does.
-        block_size: most queries at once; changes no number.
+        gallery_labels: (G, L); None if the queries are the gallery without the query itself.
+        label_at: values of K for the mean label distance.
+        ndcg_at: values of K for nDCG; a K beyond the gallery uses all of it.
+        block_size: most queries at once; does not change the result.
 
     Raises:
-        ValueError: where the gallery holds no item besides the query.
+        ValueError: when the gallery holds no item besides the query.
     """
     check_ranks(label_at, name="label_at")
     check_ranks(ndcg_at, name="ndcg_at")
@@ -75,11 +75,11 @@ def nearest_label_distances(
     num_nearest: int,
     block_size: int = 1024,
 ) -> DoubleArray:
-    """Returns (Q, K) the smallest label distances of each query, rising: the best possible order.
+    """Returns the (Q, K) smallest label distances of each query, ascending: the ideal ranking.
 
-    Without a gallery the queries are searched, and each query's distance to itself is left out.
+    Without a gallery the queries are searched, without each query's distance to itself.
     """
-    # Few have continuous labels, and every worker that starts would wait for half of scipy.
+    # Late: few studies have continuous labels, and every worker would wait for scipy.
     from scipy.spatial.distance import cdist
 
     searched = query_labels if gallery_labels is None else gallery_labels
@@ -91,7 +91,7 @@ def nearest_label_distances(
         distances = cdist(query_labels[block], searched)
         distances.partition(count - 1, axis=1)
         smallest = np.sort(distances[:, :count], axis=1)
-        # A query is at distance 0 of itself, so one smallest distance is its own.
+        # A query has distance 0 to itself, so one of the smallest distances is its own.
         nearest[block] = smallest[:, skipped:]
     return nearest
 
@@ -111,13 +111,13 @@ def _found_distances(
     *,
     k: int,
 ) -> DoubleArray:
-    """(Q, K) label distances of the neighbours in the order of the embeddings."""
+    """Returns (Q, K) label distances of the neighbours, in the order of the embeddings."""
     found = np.empty((len(query_labels), min(k, len(gallery_labels))))
     width = 0
     for block, neighbors in blocks:
         width = neighbors.shape[1]
         squares = np.zeros(neighbors.shape)
-        # One column after the other, so that memory does not grow with L.
+        # Column by column, so that memory does not grow with L.
         for queries, items in zip(query_labels.T, gallery_labels.T, strict=True):
             squares += (queries[block, None] - items[neighbors]) ** 2
         found[block, :width] = np.sqrt(squares)
@@ -129,7 +129,7 @@ def _mean_distances(found: DoubleArray, label_at: tuple[int, ...]) -> dict[int, 
 
 
 def _gain(label_distances: DoubleArray, k: int) -> DoubleArray:
-    """(Q,) sum over the ranks up to k of 1/(1+d) / log2(rank+1)."""
+    """Returns the (Q,) sum over the ranks up to k of 1/(1+d) / log2(rank+1)."""
     distances = label_distances[:, :k]
     discounts = 1 / np.log2(np.arange(2, distances.shape[1] + 2))
     gains: DoubleArray = (discounts / (1 + distances)).sum(axis=1)

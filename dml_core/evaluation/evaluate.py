@@ -38,28 +38,27 @@ def evaluate_embeddings(
     continuous: npt.NDArray[np.floating] | None = None,
     seed: int = 0,
 ) -> dict[str, float]:
-    """Returns each number by name, in the order of the report; the inputs stay as they are.
+    """Returns every configured metric by name, in the order of the report.
 
-    By class: `recall_at_K`, `r_precision`, `map_at_r`; where configured `nmi` and `pair_f1` (over
-    all images), the retrieval scores of the bits with `binary_` before their names, and
+    By class: `recall_at_K`, `r_precision`, `map_at_r`; if configured `nmi` and `pair_f1` (over all
+    images), the retrieval scores of binarised embeddings with the prefix `binary_`, and
     `synthetic_recall_at_K` (over all images). With continuous labels: `mean_label_distance_at_K`,
     `ndcg_at_K`. Last the counts `num_queries` and `num_queries_left_out` of the retrieval by class.
-    The numbers by class are absent where no query can find its class, as in data that has
-    continuous labels only.
+    Metrics by class are absent if no query shares its class with a gallery item, as in data with
+    continuous labels only. The inputs are not modified.
 
     Args:
         embeddings: (N, D), finite, compared in float32.
-        labels: (N,) class ids, of any size.
-        config: which numbers.
-        metric: which distance the embeddings were learned for.
-        roles: (N,) with `query` and `gallery`, the queries are searched in the gallery only;
+        labels: (N,) class ids.
+        config: the metrics to compute.
+        metric: distance that the embeddings were trained for.
+        roles: (N,) with `query` and `gallery`, queries are searched in the gallery only;
             otherwise every image is searched among all others.
         continuous: (N, L) finite labels.
-        seed: of k-means.
+        seed: seed of k-means.
 
     Raises:
-        ValueError: for embeddings or labels that cannot be ranked, or when there is nothing to
-            find.
+        ValueError: when embeddings or labels cannot be ranked, or no query has a relevant item.
     """
     vectors = check_embeddings(embeddings)
     class_ids = check_labels(labels, num_rows=len(vectors))
@@ -67,7 +66,7 @@ def evaluate_embeddings(
     num_relevant = count_relevant(*sets.split(class_ids))
     num_queries = int(np.count_nonzero(num_relevant))
     if num_queries == 0 and continuous is None:
-        raise _nothing_to_find(len(num_relevant))
+        raise _no_relevant_items(len(num_relevant))
     numbers: dict[str, float] = {}
     if num_queries:
         numbers |= _retrieval_numbers(vectors, class_ids, sets, config=config, metric=metric)
@@ -82,11 +81,11 @@ def evaluate_embeddings(
     return numbers
 
 
-def _nothing_to_find(num_queries: int) -> ValueError:
+def _no_relevant_items(num_queries: int) -> ValueError:
     return ValueError(
         "evaluation: at least one query must share its class with a gallery item, or there is "
         f"nothing to find. Got {num_queries} queries that do not. "
-        "Evaluate classes with two images or more, or give continuous labels."
+        "Evaluate classes with two or more images, or give continuous labels."
     )
 
 
@@ -197,12 +196,12 @@ def embed(
     """Returns the (N, D) float32 embeddings of all images, in their order.
 
     Args:
-        network: from a batch of inputs to embeddings; the caller has put it in evaluation mode.
-        inputs: where the inputs come from.
-        batch_size: images embedded at once.
-        device: where the network is.
-        workers: threads that read ahead.
-        use_bfloat16: run the network under autocast.
+        network: maps a batch of inputs to embeddings; the caller has set evaluation mode.
+        inputs: the images.
+        batch_size: images per forward pass.
+        device: device of the network.
+        workers: threads that prefetch inputs.
+        use_bfloat16: whether to run the network under autocast.
         change: applied to each batch of inputs first, such as an occlusion.
     """
     parts = []
@@ -216,7 +215,7 @@ def embed(
 
 
 def measure_spread(embeddings: np.ndarray) -> float:
-    """Returns how far embeddings lie apart, relative to their length; 0 when all are alike."""
+    """Returns the spread of embeddings relative to their length; 0 if all are equal."""
     if not np.isfinite(embeddings).all():
         return float("nan")
     center = embeddings.mean(axis=0, dtype=np.float64)

@@ -1,8 +1,7 @@
 """Finds the nearest gallery items of every query, exactly, in blocks of bounded size."""
 
-# B = vectors of a block, K = neighbours, N = vectors
-# B = queries of a block, D = embedding dim, G = gallery items, K = neighbours, Q = queries
-# D = embedding dim, G = gallery items, N = images, Q = queries
+# B = queries of a block, D = embedding dim, G = gallery items, K = neighbours, M = chosen queries
+# N = vectors, Q = queries
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -20,53 +19,52 @@ from dml_core.evaluation.arrays import FloatArray, Frame, IntArray, Metric
 from dml_core.seeding import numpy_stream
 
 MAX_NEIGHBORS = 2048
-"""Most neighbours that faiss finds on a graphics card."""
+"""Most neighbours that faiss finds on a GPU."""
 
 
 def check_search_device(device: SearchDevice) -> None:
-    """Raises ValueError where graphics cards are asked for and faiss sees none."""
+    """Raises ValueError if a GPU is requested and faiss sees none."""
     if device == "gpu" and not faiss.get_num_gpus():
         raise ValueError(
-            "evaluation.search_device=gpu needs a graphics card and a faiss that was built for "
-            f"them. faiss {faiss.__version__} here sees none. Install faiss-gpu instead of "
+            "evaluation.search_device=gpu needs a GPU and a faiss that was built for GPUs. "
+            f"faiss {faiss.__version__} here sees none. Install faiss-gpu instead of "
             "faiss-cpu on the machines that evaluate, or use evaluation.search_device=cpu."
         )
 
 
 class PlacedIndex:
-    """An exact index that searches where it was asked to, and on the CPU what cards cannot."""
+    """An exact index on the configured device; searches beyond a GPU's limit run on the CPU."""
 
     def __init__(self, index: Any, device: SearchDevice) -> None:
         check_search_device(device)
         self._index = index
-        self._on_cards: Any = faiss.index_cpu_to_all_gpus(index) if device == "gpu" else None
+        self._on_gpus: Any = faiss.index_cpu_to_all_gpus(index) if device == "gpu" else None
 
     def search(self, queries: Any, count: int) -> tuple[Any, Any]:
-        """Returns (B, K) distances and positions of the nearest ones."""
-        fits = self._on_cards is not None and count <= MAX_NEIGHBORS
-        found: tuple[Any, Any] = (self._on_cards if fits else self._index).search(queries, count)
+        """Returns (B, K) distances and positions of the nearest vectors."""
+        fits = self._on_gpus is not None and count <= MAX_NEIGHBORS
+        found: tuple[Any, Any] = (self._on_gpus if fits else self._index).search(queries, count)
         return found
 
 
 BLOCK = 4096
-"""Vectors on each side of a block: its products take 64 MiB, and matrix libraries are slower on
-smaller ones."""
+"""Vectors per side of a block: its products take 64 MiB, and BLAS is slower on smaller blocks."""
 STRIPE = 1024
-"""Rows of a block that are turned over at a time, to keep the copy small."""
+"""Rows of a block that are transposed at a time, to keep the copy small."""
 MAX_RESULT_BYTES = 2**28
-"""Most memory for what is found. More than that is better searched in blocks of queries."""
+"""Most memory for the result; larger results are searched in blocks of queries."""
 
 
 def fits_in_memory(num_vectors: int, count: int) -> bool:
-    """Returns whether the result of a search is small enough to be held as a whole."""
+    """Returns whether the whole result of a search fits in the memory allowed for it."""
     return num_vectors * count * (4 + 8) <= MAX_RESULT_BYTES
 
 
 def search_among_all(vectors: FloatArray, *, count: int) -> tuple[FloatArray, IntArray]:
-    """Returns (N, K) inner products and positions of the nearest vectors, the nearest first.
+    """Returns (N, K) inner products and positions of the nearest vectors, nearest first.
 
-    A vector finds itself, too. The result is that of a flat index of faiss with all vectors as
-    queries, save where two products differ by float32's rounding only.
+    Computes each symmetric product once. A vector also finds itself. The result equals that of a
+    flat faiss index with all vectors as queries, except for ties within float32 rounding.
 
     Args:
         vectors: (N, D), contiguous.
@@ -74,17 +72,17 @@ def search_among_all(vectors: FloatArray, *, count: int) -> tuple[FloatArray, In
     """
     found = faiss.ResultHeap(len(vectors), count, keep_max=True)
     tensor, side = torch.from_numpy(vectors), min(BLOCK, len(vectors))
-    # Used again and again: the system would clear fresh memory first.
+    # Reused buffers: the system would zero fresh memory first.
     space, copy = torch.empty(side * side), torch.empty(side * STRIPE)
-    # Every vector meets the others in the order of their positions, which settles ties.
+    # Every vector meets the others in the order of positions, which decides ties.
     for row in range(0, len(vectors), BLOCK):
         for column in range(row, len(vectors), BLOCK):
             products = _multiply(tensor[row : row + BLOCK], tensor[column : column + BLOCK], space)
             _add(found, products, heap=row, position=column)
             if column > row:
                 for start in range(0, len(products), STRIPE):
-                    turned = _turn_over(products[start : start + STRIPE], copy)
-                    _add(found, turned, heap=column, position=row + start)
+                    transposed = _transpose(products[start : start + STRIPE], copy)
+                    _add(found, transposed, heap=column, position=row + start)
     found.finalize()
     return found.D, found.I
 
@@ -94,20 +92,20 @@ def _multiply(rows: Tensor, columns: Tensor, space: Tensor) -> Tensor:
     return torch.mm(rows, columns.t(), out=products)
 
 
-def _turn_over(products: Tensor, space: Tensor) -> Tensor:
-    """Returns the transpose; torch makes it in tiles where the rows are whole."""
+def _transpose(products: Tensor, space: Tensor) -> Tensor:
+    """Returns the transpose; torch copies contiguous rows in tiles."""
     num_rows, num_columns = products.shape
     return space[: products.numel()].view(num_columns, num_rows).copy_(products.t())
 
 
 def _add(found: Any, products: Tensor, *, heap: int, position: int) -> None:
-    """Takes a block into the results of its rows.
+    """Adds a block of products to the results of its rows.
 
     Args:
         found: the results so far.
-        products: of some vectors with others, contiguous.
-        heap: the vector of the first row.
-        position: the vector of the first column.
+        products: inner products of vectors with others, contiguous.
+        heap: index of the first row's vector.
+        position: index of the first column's vector.
     """
     values: np.ndarray = products.numpy()
     num_rows, num_columns = values.shape
@@ -115,7 +113,7 @@ def _add(found: Any, products: Tensor, *, heap: int, position: int) -> None:
 
 
 NeighborBlock = tuple[slice, IntArray]
-"""Which queries, and the (B, K) gallery indices of their neighbours, nearest first."""
+"""The queries, and the (B, K) gallery indices of their neighbours, nearest first."""
 
 SearchBlock = Callable[[slice, int], tuple[Any, IntArray]]
 """(queries, K) -> (B, K) distances and (B, K) positions in the shuffled gallery."""
@@ -125,19 +123,19 @@ MAX_BLOCK_ENTRIES = 2**22
 
 
 class NeighborSearch:
-    """An exact search for the nearest gallery items of queries; the gallery is indexed once.
+    """Exact search for the nearest gallery items of queries; the gallery is indexed once.
 
     Args:
         queries: (Q, D) finite embeddings.
-        gallery: (G, D) finite embeddings; None searches among the queries, each query itself
-            removed by its index.
+        gallery: (G, D) finite embeddings; None searches among the queries and removes each query
+            by its index.
         metric: cosine compares directions, euclidean distances.
-        block_size: most queries at once. Bounds the memory and changes no neighbour, save where
-            two distances differ by float32's rounding only.
-        device: where it is searched.
-        compare_once_from: queries from which on a search by cosine among themselves compares each
-            pair once; 0 never does. Changes no neighbour, save where two distances differ by
-            float32's rounding only.
+        block_size: most queries at once; bounds the memory. Results are unchanged except for ties
+            within float32 rounding.
+        device: device of the search.
+        compare_once_from: number of queries from which a cosine search among themselves computes
+            each symmetric product once; 0 disables it. Results are unchanged except for ties
+            within float32 rounding.
     """
 
     def __init__(
@@ -167,20 +165,20 @@ class NeighborSearch:
 
     @cached_property
     def _index(self) -> PlacedIndex:
-        """Built when it is first searched: a copy of all vectors that may not be needed."""
+        """Built at the first search: it copies all vectors and may not be needed."""
         return PlacedIndex(
             build_index(self._vectors[self._order], metric=self._metric), self._device
         )
 
     def __call__(self, num_neighbors: int, rows: IntArray | None = None) -> Iterator[NeighborBlock]:
-        """Yields the nearest neighbours, block after block in the order of queries.
+        """Yields the nearest neighbours block by block, in the order of the queries.
 
         Args:
-            num_neighbors: K; fewer are given where the gallery has fewer.
-            rows: (M,) which queries; None takes all.
+            num_neighbors: K; fewer if the gallery has fewer.
+            rows: (M,) indices of the queries; None takes all.
         """
         queries = self._queries if rows is None else self._queries[rows]
-        # Each query itself comes with its neighbours.
+        # Each query is among its own neighbours.
         count = min(num_neighbors + 1, len(queries))
         at_once = rows is None and self._compares_once and fits_in_memory(len(queries), count)
         return search_in_blocks(
@@ -201,7 +199,7 @@ class NeighborSearch:
         return search
 
     def _search_at_once(self, count: int) -> SearchBlock:
-        """Searches for all queries, and returns what looks up the results of a block of them."""
+        """Searches for all queries, and returns a function that looks up a block of the results."""
         products, positions = search_among_all(self._vectors[self._order], count=count)
         place = np.empty_like(self._order)
         place[self._order] = np.arange(len(place))
@@ -220,13 +218,13 @@ def iterate_neighbors(
     metric: Metric,
     block_size: int = 1024,
 ) -> Iterator[NeighborBlock]:
-    """Yields the nearest neighbours of every query, as a NeighborSearch of the arguments does."""
+    """Yields the nearest neighbours of every query by a `NeighborSearch`."""
     search = NeighborSearch(queries, gallery, metric=metric, block_size=block_size)
     return search(num_neighbors)
 
 
 def build_index(vectors: FloatArray, *, metric: Metric) -> Any:
-    """Returns a faiss index that searches (G, D) vectors exactly, placed in the metric's frame."""
+    """Returns an exact faiss index of (G, D) vectors that are in the frame of the metric."""
     index_class = faiss.IndexFlatIP if metric == "cosine" else faiss.IndexFlatL2
     index = index_class(vectors.shape[1])
     index.add(vectors)
@@ -243,16 +241,16 @@ def search_in_blocks(
     block_size: int,
     rows: IntArray | None = None,
 ) -> Iterator[NeighborBlock]:
-    """Yields neighbours from any exact search over a gallery that was shuffled by `order`.
+    """Yields neighbours from an exact search over a gallery that was shuffled by `order`.
 
     Args:
         search: looks up a block of queries in the shuffled gallery.
         num_queries: Q.
-        order: (G,) which gallery item stands at each position of the shuffled gallery.
+        order: (G,) gallery item at each position of the shuffled gallery.
         removes_self: whether each query is a gallery item and must not find itself.
-        num_neighbors: K, cut to what the gallery has.
-        block_size: most queries at once; fewer are taken where K is large.
-        rows: (Q,) which gallery item each query is; None where query i is item i.
+        num_neighbors: K, at most the size of the gallery.
+        block_size: most queries at once; fewer if K is large.
+        rows: (Q,) gallery item of each query; None if query i is item i.
     """
     count = min(num_neighbors, len(order) - int(removes_self))
     for block in query_blocks(num_queries, block_size=block_size, row_length=count):
@@ -268,14 +266,14 @@ def search_in_blocks(
 
 
 def shuffled_order(num_gallery: int) -> IntArray:
-    """Returns (G,) the fixed shuffle that settles ties among gallery items."""
+    """Returns the fixed (G,) permutation that decides ties among gallery items."""
     return numpy_stream(0, "evaluation.tie_order").permutation(num_gallery)
 
 
 def query_blocks(num_queries: int, *, block_size: int, row_length: int) -> Iterator[slice]:
-    """Yields slices over the queries, shorter where each query needs a long row of memory.
+    """Yields slices over the queries, shorter if each query needs more memory.
 
-    All have nearly the same length: faiss is many times slower on a short remainder.
+    All have nearly the same length, since faiss is many times slower on a short remainder.
     """
     most = max(1, min(block_size, MAX_BLOCK_ENTRIES // max(1, row_length)))
     num_blocks = -(-num_queries // most)
@@ -285,10 +283,10 @@ def query_blocks(num_queries: int, *, block_size: int, row_length: int) -> Itera
 
 
 def order_ties(distances: Any, positions: IntArray) -> IntArray:
-    """Returns (B, K) positions with those at equal distance in rising order.
+    """Returns (B, K) positions with ties in ascending order.
 
-    Of items tied at the last rank faiss keeps the lowest positions, yet by inner product it
-    lists equal ones from the highest down, so the nearest one would depend on K.
+    Among items tied at the last rank faiss keeps the lowest positions, but by inner product it
+    lists ties in descending order, so the nearest item would depend on K.
     """
     assert positions.min() >= 0, "faiss found too few neighbours among finite vectors"
     is_tied = distances[:, 1:] == distances[:, :-1]
@@ -297,7 +295,7 @@ def order_ties(distances: Any, positions: IntArray) -> IntArray:
     if len(rows) == 0:
         return positions
     ordered = positions.copy()
-    # Distances come sorted, so the number of the tie group stands for the distance.
+    # Distances are sorted, so the number of the tie group represents the distance.
     groups = np.zeros((len(rows), positions.shape[1]), dtype=np.int64)
     np.cumsum(~is_tied[rows], axis=1, out=groups[:, 1:])
     ranks = np.lexsort((positions[rows], groups), axis=1)
@@ -306,13 +304,13 @@ def order_ties(distances: Any, positions: IntArray) -> IntArray:
 
 
 def drop_self(neighbors: IntArray, own: IntArray) -> IntArray:
-    """Returns (B, K) neighbours without the query itself, from (B, K + 1) with it.
+    """Returns (B, K) neighbours without the query itself, from (B, K + 1) neighbours.
 
-    A query that duplicates crowded out of its own list loses the last neighbour instead.
+    If duplicates displaced the query from its own list, the last neighbour is dropped instead.
 
     Args:
         neighbors: (B, K + 1) gallery indices.
-        own: (B,) each query's own gallery index.
+        own: (B,) gallery index of each query.
     """
     keep = neighbors != own[:, None]
     keep[keep.all(axis=1), -1] = False
@@ -321,20 +319,20 @@ def drop_self(neighbors: IntArray, own: IntArray) -> IntArray:
 
 
 def pack_bits(embeddings: FloatArray) -> npt.NDArray[np.uint8]:
-    """Returns (N, ceil(D / 8)) bytes: bit = value > 0, the last byte filled up with zeros.
+    """Returns (N, ceil(D / 8)) bytes with bit = value > 0; the last byte is padded with zeros.
 
-    Zeros in the same place of every code add nothing to any Hamming distance.
+    The padding is equal in all codes and adds nothing to a Hamming distance.
     """
     return np.packbits(embeddings > 0, axis=1)
 
 
 class BinarySearch:
-    """Searches by Hamming distance, as a `NeighborSearch` does by others.
+    """Exact search by Hamming distance of binarised embeddings.
 
     Args:
-        queries: (Q, D) embeddings, with or without unit length: the bits are the same.
+        queries: (Q, D) embeddings of any length; the bits are the same.
         gallery: (G, D) embeddings; None searches among the queries, without the query itself.
-        block_size: most queries at once; changes no neighbour.
+        block_size: most queries at once; does not change the result.
     """
 
     def __init__(
@@ -349,7 +347,7 @@ class BinarySearch:
         self._block_size = block_size
 
     def __call__(self, num_neighbors: int, rows: IntArray | None = None) -> Iterator[NeighborBlock]:
-        """Yields the nearest neighbours of all queries, or of those in some rows."""
+        """Yields the nearest neighbours of all queries, or of the given rows."""
         codes = self._queries if rows is None else self._queries[rows]
 
         def search(block: slice, count: int) -> tuple[Any, IntArray]:

@@ -29,36 +29,36 @@ from dml_core.evaluation.neighbors import (
 from dml_core.losses.expansion import pairs_in_batch_order
 
 SHALLOW = 128
-"""Neighbours that cost next to nothing beside the distances: sorting out a thousand of each query
-takes longer than comparing it with ten thousand others."""
+"""Neighbours whose selection is cheap beside the distances: selecting a thousand neighbours of a
+query takes longer than its distances to ten thousand items."""
 
 
 class FindNeighbors(Protocol):
-    """A search for the nearest neighbours of queries."""
+    """A search for the nearest neighbours of queries, such as `NeighborSearch`."""
 
     def __call__(
         self, num_neighbors: int, rows: IntArray | None = None, /
     ) -> Iterable[NeighborBlock]:
-        """Returns blocks of the nearest neighbours, in the order of queries: all, or some rows."""
+        """Returns blocks of nearest neighbours of all queries, or of the given rows, in order."""
 
 
 @dataclass(frozen=True)
 class RetrievalScores:
-    """Means over the queries that have something to find; all NaN where there is none."""
+    """Means over the queries that have a relevant item; all NaN if there is none."""
 
     recall_at: dict[int, float]
-    """For each K, the share of queries with a relevant item among the K nearest."""
+    """By K, the share of queries with a relevant item among the K nearest."""
     r_precision: float
     """Share of relevant items among the R nearest."""
     map_at_r: float
     """Mean of (1/R) times the sum of the precisions at the relevant ranks up to R."""
     num_queries: int
-    """Queries that count."""
+    """Queries with a relevant item in the gallery."""
     num_queries_left_out: int
-    """Queries without a single relevant item in the gallery, which count nowhere."""
+    """Queries without a relevant item in the gallery; no score counts them."""
 
     def named(self, prefix: str = "") -> dict[str, float]:
-        """Returns the scores, without the counts, under the names used in every report."""
+        """Returns the scores without the counts, under the names used in reports."""
         recalls = {f"{prefix}recall_at_{k}": score for k, score in self.recall_at.items()}
         return recalls | {
             f"{prefix}r_precision": self.r_precision,
@@ -76,13 +76,13 @@ def score_retrieval(
     """Returns R@K, R-precision and MAP@R as in "A Metric Learning Reality Check".
 
     Args:
-        find_neighbors: called with the larger of the largest K and the largest R. Where K is
-            far larger, it is called with fewer first, and with K for the queries without a hit
-            among those: of the ranks beyond R only that of the first hit counts.
+        find_neighbors: search for neighbours, called with the larger of the largest K and the
+            largest R. If K is far larger, it is first called with fewer, and then with K for the
+            queries without a hit: beyond rank R only the first hit counts.
         query_labels: (Q,) class ids.
-        gallery_labels: (G,) class ids; None where the queries are the gallery, in which case
-            the neighbours must leave out the query itself.
-        recall_at: the K of R@K; a K beyond the gallery looks at all of it.
+        gallery_labels: (G,) class ids; None if the queries are the gallery, whose neighbours must
+            then exclude the query itself.
+        recall_at: values of K for R@K; a K beyond the gallery uses all of it.
 
     Example:
         R = 3 and neighbours hit, miss, hit give MAP@R (1/1 + 2/3) / 3 = 5/9.
@@ -109,14 +109,14 @@ def score_retrieval(
 
 
 def _search_depths(max_relevant: int, recall_at: tuple[int, ...]) -> tuple[int, int]:
-    """Returns how many neighbours of all queries are looked for, and of those without a hit."""
+    """Returns the number of neighbours for all queries, and for those without a hit."""
     full = max([max_relevant, *recall_at])
     first = max(max_relevant, SHALLOW)
     return (first, full) if full > 2 * first else (full, full)
 
 
 def count_relevant(query_labels: IntArray, gallery_labels: IntArray | None = None) -> IntArray:
-    """Returns (Q,) R, the gallery items of each query's class, the query itself not counted."""
+    """Returns the (Q,) numbers R of gallery items of each query's class, without the query."""
     searched_labels = query_labels if gallery_labels is None else gallery_labels
     classes, counts = np.unique(searched_labels, return_counts=True)
     place = np.searchsorted(classes, query_labels).clip(max=len(classes) - 1)
@@ -127,16 +127,16 @@ def count_relevant(query_labels: IntArray, gallery_labels: IntArray | None = Non
 def _class_codes(
     query_labels: IntArray, gallery_labels: IntArray
 ) -> tuple["np.ndarray[tuple[int, ...], np.dtype[np.int32]]", ...]:
-    """Small numbers for the classes: gathered often, they move half the bytes of int64."""
+    """Returns class indices as int32, which halves the memory traffic of gathering them."""
     _, codes = np.unique(np.concatenate([query_labels, gallery_labels]), return_inverse=True)
     small = codes.astype(np.int32)
     return small[: len(query_labels)], small[len(query_labels) :]
 
 
 def _score_queries(is_hit: BoolArray, num_relevant: IntArray, max_relevant: int) -> DoubleArray:
-    """(3, B): rank of the first hit (infinite without one), R-precision, average precision."""
-    # Always the columns up to the largest R of all queries, not of the block: a sum over more or
-    # fewer zeros rounds differently, and the blocks must not show in the result.
+    """Returns (3, B): rank of the first hit (or infinity), R-precision, average precision."""
+    # Columns up to the largest R of all queries, not of the block: a sum over more zeros rounds
+    # differently, and the result must not depend on the blocks.
     ranks = np.arange(1, max_relevant + 1)
     counts = is_hit[:, :max_relevant] & (ranks <= num_relevant[:, None])
     found = np.cumsum(counts, axis=1, dtype=np.int32)
@@ -146,7 +146,7 @@ def _score_queries(is_hit: BoolArray, num_relevant: IntArray, max_relevant: int)
 
 
 def _first_ranks(is_hit: BoolArray) -> DoubleArray:
-    """(B,) the rank of each query's first hit; infinite without one."""
+    """Returns the (B,) rank of each query's first hit; infinite without one."""
     first = is_hit.argmax(axis=1)
     return np.where(is_hit[np.arange(len(is_hit)), first], first + 1.0, np.inf)
 
@@ -178,26 +178,26 @@ def score_synthetic(
     recall_at: tuple[int, ...],
     block_size: int = 1024,
 ) -> dict[int, float]:
-    """Returns for each K the share of synthetic points with their class among the K nearest images.
+    """Returns by K the share of synthetic points with their class among the K nearest images.
 
-    The images of each class are paired in their order (first with second, third with fourth), and
-    point k of N between the two is (k * later + (N + 1 - k) * earlier) / (N + 1), as Embedding
-    Expansion (Ko and Gu, 2020) makes them. Under cosine it is put on the unit sphere. Each is
-    searched among all images but the two ends of its own pair, which it would find trivially.
+    The images of each class are paired in their order (first with second, third with fourth).
+    Point k of N between the two is (k * later + (N + 1 - k) * earlier) / (N + 1), as in Embedding
+    Expansion (Ko and Gu, 2020). For cosine it is scaled to unit length. Each point is searched
+    among all images except the two ends of its own pair, which it would find trivially.
 
-    A class of two images has nothing else to find, so its points are left out; the result is empty
-    where nothing is left.
+    Points of a class with only two images have nothing to find and do not count. The result is
+    empty if no point is left.
 
     Args:
         embeddings: (G, D) finite embeddings.
         labels: (G,) class ids.
         points: N, at least 1.
-        metric: how points and images are compared.
-        recall_at: the K.
-        block_size: most points at once; bounds the memory and changes no number.
+        metric: distance that the embeddings were trained for.
+        recall_at: values of K.
+        block_size: most points at once; bounds the memory and does not change the result.
     """
     check_ranks(recall_at, name="recall_at")
-    ends = _pairs_with_something_to_find(labels)
+    ends = _pairs_with_relevant_items(labels)
     num_queries = ends.shape[1] * points
     if num_queries == 0:
         return {}
@@ -214,7 +214,7 @@ def score_synthetic(
         num_queries=num_queries,
         order=order,
         removes_self=False,
-        # The two ends may stand among the nearest.
+        # The two ends may be among the nearest.
         num_neighbors=max(recall_at) + 2,
         block_size=block_size,
     )
@@ -223,31 +223,31 @@ def score_synthetic(
         pairs = np.arange(block.start, block.stop) // points
         is_end = (neighbors == ends[0, pairs, None]) | (neighbors == ends[1, pairs, None])
         is_hit = ~is_end & (labels[neighbors] == labels[ends[0, pairs], None])
-        ranks.append(_first_ranks_beside_ends(is_hit, is_end))
+        ranks.append(_first_ranks_without_ends(is_hit, is_end))
     first_rank = np.concatenate(ranks)
     return {k: float((first_rank <= k).mean()) for k in recall_at}
 
 
-def _pairs_with_something_to_find(labels: IntArray) -> IntArray:
-    """(2, P) the earlier and the later image of each pair whose class has a third image."""
+def _pairs_with_relevant_items(labels: IntArray) -> IntArray:
+    """Returns the (2, P) earlier and later image of each pair whose class has a third image."""
     pairs = pairs_in_batch_order(torch.tensor(labels))
     ends: IntArray = np.stack([pairs.first.numpy(), pairs.second.numpy()])
-    # Each image counts the others of its class: two or more leave one beyond its partner.
+    # R counts the other images of the class: two or more leave one beside the partner.
     return ends[:, count_relevant(labels)[ends[0]] > 1]
 
 
 def _make_points(
     embeddings: FloatArray, ends: IntArray, numbers: IntArray, *, points: int
 ) -> FloatArray:
-    """(B, D) the points with these numbers, counted pair by pair."""
+    """Returns the (B, D) points with these numbers, counted pair by pair."""
     first, second = ends[:, numbers // points]
     later = ((numbers % points + 1) / (points + 1)).astype(np.float32)[:, None]
     mixed: FloatArray = (1 - later) * embeddings[first] + later * embeddings[second]
     return mixed
 
 
-def _first_ranks_beside_ends(is_hit: BoolArray, is_end: BoolArray) -> DoubleArray:
-    """(B,) the rank of each point's first hit, ends not counted; infinite without one."""
+def _first_ranks_without_ends(is_hit: BoolArray, is_end: BoolArray) -> DoubleArray:
+    """Returns the (B,) rank of each point's first hit without the ends; infinite without one."""
     column = is_hit.argmax(axis=1)
     rows = np.arange(len(is_hit))
     ranks = (~is_end).cumsum(axis=1)[rows, column]

@@ -1,4 +1,4 @@
-"""Draws queries beside their nearest images, right and wrong ones told apart."""
+"""Draws queries with their nearest images, and marks which are of the same class."""
 
 # K = neighbours, N = images, Q = queries
 
@@ -16,8 +16,8 @@ from dml_core.evaluation.arrays import BoolArray, IntArray, Metric, split_by_rol
 from dml_core.evaluation.neighbors import iterate_neighbors
 from dml_core.seeding import numpy_stream
 
-# Blue and vermillion of Okabe and Ito, which colour-blind people tell apart; the frame's form
-# and the mark in the corner say the same in grey.
+# Blue and vermillion of Okabe and Ito, which colour-blind people can distinguish. The style of the
+# frame and the mark in the corner carry the same information in grey.
 RIGHT_COLOR = (0, 114, 178)
 WRONG_COLOR = (213, 94, 0)
 QUERY_COLOR = (64, 64, 64)
@@ -28,14 +28,14 @@ _GAP_PX = 8
 
 @dataclass(frozen=True)
 class Retrieval:
-    """Some queries and what was found for them."""
+    """Example queries and their nearest images."""
 
     queries: IntArray
-    """(Q,) which images."""
+    """(Q,) indices of the queries."""
     neighbors: IntArray
-    """(Q, K) the images found, nearest first."""
+    """(Q, K) indices of the nearest images, nearest first."""
     is_right: BoolArray
-    """(Q, K) whether they are of the query's class."""
+    """(Q, K) whether they have the query's class."""
 
 
 def find_examples(
@@ -47,17 +47,17 @@ def find_examples(
     num_neighbors: int = 8,
     seed: int = 0,
 ) -> Retrieval:
-    """Returns the nearest images of some queries, of different classes as far as there are.
+    """Returns the nearest images of example queries, which are of different classes if possible.
 
-    The queries depend on the images and the seed alone, so that models are compared on the same.
+    The queries depend only on the images and the seed, so they are the same for every model.
 
     Args:
-        embeddings: (N, D), one row an image.
-        images: what was embedded; with roles, queries are searched in the gallery.
-        metric: how embeddings are compared.
-        num_queries: Q; fewer where there are fewer images.
-        num_neighbors: K; fewer where the gallery has fewer.
-        seed: of the choice of queries.
+        embeddings: (N, D), one row per image.
+        images: the embedded images; with roles, queries are searched in the gallery.
+        metric: distance that the embeddings were trained for.
+        num_queries: Q; fewer if there are fewer images.
+        num_neighbors: K; fewer if the gallery has fewer.
+        seed: seed of the choice of queries.
     """
     if len(embeddings) != len(images):
         raise ValueError(
@@ -69,7 +69,7 @@ def find_examples(
     query_rows, gallery_rows = split_by_role(images.roles, num_rows=len(images)).split(rows)
     queries = _choose_queries(query_rows, images.labels, num_queries=num_queries, seed=seed)
     found = gallery_rows if gallery_rows is not None else query_rows
-    # The query itself may come first among its neighbours, so one more is looked for.
+    # The query may be its own first neighbour, so one more is searched.
     blocks = iterate_neighbors(
         vectors[queries], vectors[found], num_neighbors=num_neighbors + 1, metric=metric
     )
@@ -83,10 +83,10 @@ def find_examples(
 def draw_retrieval_grid(
     images: ImageSet, retrieval: Retrieval, *, title: str = "", cell_px: int = 72
 ) -> Image.Image:
-    """Returns a picture with one row a query: the query, then what was found, nearest first.
+    """Returns a picture with one row per query: the query, then its nearest images.
 
-    Found images of the query's class have a solid blue frame and a tick, others a dashed orange
-    frame and a cross.
+    Images of the query's class have a solid blue frame and a tick, others a dashed orange frame
+    and a cross.
     """
     num_rows, num_found = retrieval.neighbors.shape
     step, top, bottom = cell_px + 2 * _FRAME_PX + _GAP_PX, 52 if title else 30, 28
@@ -113,7 +113,7 @@ def draw_retrieval_grid(
 
 
 def save_retrieval_grid(picture: Image.Image, path: Path) -> Path:
-    """Writes a picture as PNG, and returns its path."""
+    """Writes a picture as PNG and returns its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     picture.save(path, format="PNG", optimize=True)
     return path
@@ -122,7 +122,7 @@ def save_retrieval_grid(picture: Image.Image, path: Path) -> Path:
 def _choose_queries(rows: IntArray, labels: IntArray, *, num_queries: int, seed: int) -> IntArray:
     order = numpy_stream(seed, "evaluation.retrieval_grid").permutation(rows)
     _, first = np.unique(labels[order], return_index=True)
-    # One image of each class in random order, and only then second ones.
+    # One image of each class in random order, then the others.
     is_first = np.isin(np.arange(len(order)), first)
     ranked: IntArray = np.concatenate([order[is_first], order[~is_first]])
     return ranked[:num_queries]
@@ -133,7 +133,7 @@ def _thumbnail(pixels: np.ndarray, size_px: int) -> Image.Image:
     picture = Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array).convert("RGB")
     scale = size_px / max(picture.size)
     width, height = (max(1, round(side * scale)) for side in picture.size)
-    # Small drawings stay sharp; photographs are made smaller without speckles.
+    # Enlarged drawings stay sharp; reduced photographs are antialiased.
     method = Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.LANCZOS
     square = Image.new("RGB", (size_px, size_px), (235, 235, 235))
     offset = ((size_px - width) // 2, (size_px - height) // 2)
@@ -198,7 +198,7 @@ def _draw_legend(
 
 
 def _load_font(size: int) -> ImageFont.FreeTypeFont:
-    # matplotlib carries this face, so every machine draws the same.
+    # matplotlib ships this font, so every machine draws the same picture.
     return ImageFont.truetype(font_manager.findfont("DejaVu Sans"), size)
 
 

@@ -1,1 +1,1 @@
-"""What is measured on trained winners beside their scores; none of it changes a training."""
+"""Measurements on trained models: test scores, embeddings, gradients and cost of a step."""

@@ -1,4 +1,4 @@
-"""Stores a model's embeddings of a set of images, and lays them out in the plane."""
+"""Writes a model's embeddings of a set of images, and draws a 2-D map of them."""
 
 # D = embedding dim, M = images on the map, N = images
 
@@ -21,10 +21,10 @@ INDEX_FILE = "index.faiss"
 
 
 def write_embeddings(embeddings: FloatArray, folder: Path, *, metric: Metric) -> None:
-    """Writes embeddings.npy and index.faiss, row by row in the order of the images.
+    """Writes embeddings.npy and index.faiss, with one row per image in their order.
 
-    The index searches exactly: by inner product of unit vectors under cosine, so queries must be
-    of unit length too, and otherwise by Euclidean distance of the embeddings as they are.
+    The index is exact. For cosine it uses the inner product of unit vectors, so queries must have
+    unit length too; otherwise it uses the Euclidean distance of the embeddings.
     """
     folder.mkdir(parents=True, exist_ok=True)
     vectors = np.ascontiguousarray(embeddings, dtype=np.float32)
@@ -35,7 +35,7 @@ def write_embeddings(embeddings: FloatArray, folder: Path, *, metric: Metric) ->
 
 
 MAX_CLASSES = 12
-"""More colours than these cannot be told apart."""
+"""More colours are hard to distinguish."""
 MAX_IMAGES = 1000
 _MAX_COMPONENTS = 50
 _ITERATIONS = 400
@@ -46,12 +46,12 @@ _DECIMALS = 4
 
 @dataclass(frozen=True)
 class EmbeddingMap:
-    """Some images as points in the plane."""
+    """Images as points in the plane."""
 
     images: IntArray
-    """(M,) which images, class by class."""
+    """(M,) indices of the images, class by class."""
     points: DoubleArray
-    """(M, 2); the axes have no unit, only nearness means something."""
+    """(M, 2) coordinates without a unit; only neighbourhood has a meaning."""
 
 
 def make_embedding_map(
@@ -62,22 +62,22 @@ def make_embedding_map(
     max_classes: int = MAX_CLASSES,
     max_images: int = MAX_IMAGES,
 ) -> EmbeddingMap:
-    """Returns a t-SNE of some images of some classes, which are the same for every model.
+    """Returns a t-SNE map of sampled images of sampled classes, the same for every model.
 
-    The first 50 principal components go into t-SNE, which starts from the first two. The same
-    embeddings give the same map on one machine. Fewer than 10 images are shown by their first two
+    t-SNE runs on the first 50 principal components and starts from the first two. The same
+    embeddings give the same map on one machine. Fewer than 10 images are placed by their first two
     principal components.
 
     Args:
-        embeddings: (N, D) of all images.
-        images: what was embedded.
-        metric: how embeddings are compared; under cosine they are put on the unit sphere first.
-        max_classes: classes, drawn at random.
-        max_images: images, of each class equally many as far as it has them.
+        embeddings: (N, D) embeddings of all images.
+        images: the embedded images.
+        metric: for cosine the embeddings are scaled to unit length first.
+        max_classes: most classes, drawn at random.
+        max_images: most images, divided equally among the classes.
     """
     chosen = _choose_images(images.labels, max_classes=max_classes, max_images=max_images)
     vectors = Frame.around(embeddings[chosen], metric=metric).place(embeddings[chosen])
-    # The threads' order of summing would show in the points.
+    # With several threads the order of summation would change the points.
     with threadpool_limits(1):
         return EmbeddingMap(chosen, _lay_out(vectors.astype(np.float64)))
 
@@ -85,7 +85,7 @@ def make_embedding_map(
 def write_embedding_map(drawn: EmbeddingMap, images: ImageSet, path: Path) -> Path:
     """Writes a map as CSV with the columns x, y and class, and returns its path.
 
-    A class whose name a spreadsheet would take for a formula has an apostrophe before it.
+    A class name that a spreadsheet would read as a formula is prefixed with an apostrophe.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8", newline="") as file:
@@ -106,19 +106,19 @@ def _choose_images(labels: IntArray, *, max_classes: int, max_images: int) -> In
 
 
 def _lay_out(vectors: DoubleArray) -> DoubleArray:
-    """(M, 2) from (M, D)."""
-    # Late, since it takes a second of every command that might draw a map.
+    """Returns (M, 2) points of (M, D) vectors."""
+    # Late: the import takes a second.
     from sklearn.manifold import TSNE
 
     num_rows = len(vectors)
     reduced = _principal_components(vectors)
-    # A column of zeros where there is but one dimension, or one image.
+    # The second column stays zero with one dimension or one image.
     start = np.zeros((num_rows, 2))
     start[:, : min(2, reduced.shape[1])] = reduced[:, :2]
     spread = float(start[:, 0].std())
     if num_rows < _FEWEST_FOR_TSNE or spread < _SMALLEST_SPREAD:
         return start
-    # The usual start of t-SNE: near the origin, in the shape of the components.
+    # The usual initialisation of t-SNE: the components, scaled close to the origin.
     tsne = TSNE(
         init=start / spread * 1e-4,
         perplexity=min(30.0, (num_rows - 1) / 3),
@@ -130,11 +130,11 @@ def _lay_out(vectors: DoubleArray) -> DoubleArray:
 
 
 def _principal_components(vectors: DoubleArray) -> DoubleArray:
-    """(M, K) the rows' coordinates along the directions of most variance, at most 50."""
+    """Returns the (M, K) coordinates along the directions of most variance, K at most 50."""
     centered = vectors - vectors.mean(axis=0)
     _, _, directions = np.linalg.svd(centered, full_matrices=False)
     directions = directions[:_MAX_COMPONENTS]
-    # The sign of a direction is free; the largest entry decides it, so that maps do not flip.
+    # The sign of a direction is arbitrary; its largest entry decides it, so that maps do not flip.
     largest = np.abs(directions).argmax(axis=1)
     signs = np.sign(directions[np.arange(len(directions)), largest])
     components: DoubleArray = centered @ (directions * signs[:, None]).T

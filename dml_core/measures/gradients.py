@@ -1,4 +1,4 @@
-"""Measures how strongly a proxy loss moves a sample, by how hard the sample is."""
+"""Measures the gradient of a proxy loss by the hardness of a pair."""
 
 # B = batch, C = classes, D = embedding dim, P = pairs
 
@@ -27,12 +27,12 @@ def cosine_similarities(embeddings: Tensor, proxies: Tensor) -> Tensor:
 
 
 def loss_of_similarities(loss: ProxyLoss, similarities: Tensor, labels: Tensor) -> Tensor:
-    """Returns the scalar loss as a function of the cosines, which carry the gradient.
+    """Returns the scalar loss as a differentiable function of the cosines.
 
-    All proxies take part, also where training draws some of them.
+    All proxies take part, even if training samples them.
 
     Args:
-        loss: any loss with proxies; of its proxies nothing but the number is used.
+        loss: a loss with proxies; only their number is used.
         similarities: (B, C).
         labels: (B,) class indices.
     """
@@ -47,7 +47,7 @@ def loss_of_similarities(loss: ProxyLoss, similarities: Tensor, labels: Tensor) 
 
 
 def similarity_gradients(loss: ProxyLoss, similarities: Tensor, labels: Tensor) -> Tensor:
-    """Returns the (B, C) derivatives of the loss by each cosine, all others held still."""
+    """Returns the (B, C) partial derivatives of the loss by each cosine."""
     leaf = similarities.detach().requires_grad_(True)
     with torch.enable_grad():
         value = loss_of_similarities(loss, leaf, labels)
@@ -56,9 +56,9 @@ def similarity_gradients(loss: ProxyLoss, similarities: Tensor, labels: Tensor) 
 
 
 BIN_WIDTH = 0.05
-"""Of a cosine; fixed, so that the curves of different models meet at the same places."""
+"""Width of a bin of cosines; fixed, so that curves of different models share their x values."""
 MIN_PAIRS = 5
-"""Fewer pairs than these say nothing of a bin."""
+"""Bins with fewer pairs are omitted."""
 
 
 def average_by_bin(
@@ -68,13 +68,13 @@ def average_by_bin(
     width: float = BIN_WIDTH,
     min_pairs: int = MIN_PAIRS,
 ) -> Curve:
-    """Returns (middle of the bin, mean value) for each bin with enough pairs, in rising order.
+    """Returns (centre of the bin, mean value) for each bin with enough pairs, ascending.
 
     Args:
-        hardness: (P,) what is binned; bin n holds n * width up to (n + 1) * width.
-        values: (P,) what is averaged.
-        width: of a bin.
-        min_pairs: bins with fewer are left out.
+        hardness: (P,) values to bin; bin n covers n * width up to (n + 1) * width.
+        values: (P,) values to average.
+        width: width of a bin.
+        min_pairs: bins with fewer pairs are omitted.
     """
     bins, codes, counts = np.unique(
         np.floor(hardness / width).astype(np.int64), return_inverse=True, return_counts=True
@@ -88,12 +88,12 @@ def average_by_bin(
 
 
 MAX_BATCHES = 20
-"""Some thousand images: enough for steady means, and some seconds at most."""
+"""A few thousand images: enough for stable means, in a few seconds."""
 
 
 @dataclass
 class _Pairs:
-    """Hardness and size of the gradient of all pairs of one kind, batch by batch."""
+    """Hardness and gradient magnitude of all positive or all negative pairs, by batch."""
 
     hardness: list[Tensor] = field(default_factory=list)
     sizes: list[Tensor] = field(default_factory=list)
@@ -103,7 +103,7 @@ class _Pairs:
         self.sizes.append(gradients.abs())
 
     def curve(self) -> Curve:
-        """Mean size by hardness, relative to the mean over all; empty where nothing is moved."""
+        """Returns the mean magnitude by hardness relative to the overall mean; empty if it is 0."""
         hardness, sizes = (_to_numpy(parts) for parts in (self.hardness, self.sizes))
         mean = float(sizes.mean()) if len(sizes) else 0.0
         return average_by_bin(hardness, sizes / mean) if mean > 0 else []
@@ -112,7 +112,7 @@ class _Pairs:
 def measure_gradients(winners: Sequence[WinnerFolder]) -> Measured:
     """Returns `gradient.positive` and `gradient.negative` over hardness, by arm and seed.
 
-    Arms whose loss has no proxies are left out.
+    Arms whose loss has no proxies are omitted.
     """
     measured = Measured()
     for winner in winners:
@@ -126,17 +126,17 @@ def measure_gradients(winners: Sequence[WinnerFolder]) -> Measured:
 def gradient_curves(
     checkpoint: Checkpoint, data: DevelopmentData, *, max_batches: int = MAX_BATCHES
 ) -> dict[str, Curve]:
-    """Returns the relative size of the gradient by hardness, for positive and negative pairs.
+    """Returns the relative gradient magnitude by hardness, for positive and negative pairs.
 
-    For s the cosine of an image with a proxy, |dL/ds| is taken for every such pair of the batches
-    that training would draw next, with the weights and the proxies of the last epoch, which
-    belong together. A pair of one class is positive and its hardness is 1 - s; the others are
-    negative and theirs is s. Sizes are divided by their mean over all pairs of the kind.
+    s is the cosine of an image with a proxy. |dL/ds| is computed for every such pair of the batches
+    that training would draw next, with the weights and proxies of the last epoch. A pair of one
+    class is positive, with hardness 1 - s; other pairs are negative, with hardness s. Magnitudes
+    are divided by their mean over all positive or all negative pairs.
 
     Args:
         checkpoint: the trained model with its loss.
-        data: what it was trained on.
-        max_batches: most batches; an epoch's at most.
+        data: the data of its training.
+        max_batches: most batches; at most an epoch.
     """
     positive, negative = _Pairs(), _Pairs()
     with limited_threads(checkpoint.config.training.cpu_threads):
@@ -156,7 +156,7 @@ def gradient_curves(
 
 @torch.no_grad()
 def _embed_batches(state: TrialState, max_batches: int) -> list[tuple[Tensor, Tensor]]:
-    """Embeds as in training, so that batch statistics are those that the gradients come from."""
+    """Embeds in training mode, so that batch statistics are those of the gradients."""
     state.model.set_training(True, freeze_batch_norm=state.config.training.freeze_batch_norm)
     return [
         (

@@ -23,28 +23,27 @@ from dml_core.evaluation.evaluate import embed, evaluate_embeddings
 from dml_core.models.building import build_model
 from dml_core.models.embedding_model import EmbeddingModel, place_model
 from dml_core.process_memory import prepare_memory
-from dml_core.training.activations import WantedActivations, is_cached
+from dml_core.training.activations import CachedActivations, is_cached
 from dml_core.training.checkpoint import Checkpoint, load_checkpoint, weights_must_fit
-from dml_core.training.determinism import choose_device, limited_threads, seeded_torch
+from dml_core.training.determinism import choose_device, limited_threads
+from dml_core.training.state import build_trial_model
 
 Place = Literal["center", "boundary"]
 
 
 def occlude(images: Tensor, *, size: float, place: Place, fill: float | Tensor = 0.0) -> Tensor:
-    """Returns a copy of the images in which a part is covered.
+    """Returns a copy of the images with a region covered.
 
     `center` covers a central square with `size` times the image's sides. `boundary` covers a
-    frame along the border with the same area, `size` squared of the image, and leaves a central
-    square open: the two hide equally many pixels (to the nearest whole row and column), so that
-    their curves compare.
+    frame along the border with the same area, `size` squared of the image. Both hide the same
+    number of pixels (up to whole rows and columns), so their curves are comparable.
 
     Args:
         images: (B, C, H, W), or any (..., H, W).
-        size: side of the square as a share of the image's side, from 0 (nothing is covered) to 1
-            (all is).
-        place: which part is covered.
-        fill: what it is covered with: the value of black. After a normalisation by channel that
-            is (0 - mean) / std, as a tensor of shape (C, 1, 1).
+        size: side of the square as a share of the image's side, from 0 (nothing) to 1 (all).
+        place: region to cover.
+        fill: value of black. After a normalisation by channel it is (0 - mean) / std, as a tensor
+            of shape (C, 1, 1).
     """
     if not 0 <= size <= 1:
         raise ValueError(
@@ -52,7 +51,7 @@ def occlude(images: Tensor, *, size: float, place: Place, fill: float | Tensor =
         )
     if place not in ("center", "boundary"):
         raise ValueError(f"occlude: place must be 'center' or 'boundary'. Got {place!r}.")
-    # The open square of a frame that covers size² of the image covers the other 1 - size².
+    # A frame that covers size² of the image leaves a square of 1 - size².
     square = size if place == "center" else math.sqrt(1 - size * size)
     inside = _central_square(images, side=square)
     covered = inside if place == "center" else ~inside
@@ -61,7 +60,7 @@ def occlude(images: Tensor, *, size: float, place: Place, fill: float | Tensor =
 
 
 def _central_square(images: Tensor, *, side: float) -> Tensor:
-    """(H, W) True inside the central box with `side` times the image's sides."""
+    """Returns an (H, W) mask of the central box with `side` times the image's sides."""
     height, width = images.shape[-2:]
     inside = torch.zeros(height, width, dtype=torch.bool, device=images.device)
     rows, columns = round(side * height), round(side * width)
@@ -72,7 +71,7 @@ def _central_square(images: Tensor, *, side: float) -> Tensor:
 
 def load_trained_model(checkpoint: Checkpoint) -> EmbeddingModel:
     """Returns the model of the checkpoint's selected epoch, in evaluation mode."""
-    # The checkpoint has every weight, so nothing is downloaded or read from elsewhere.
+    # The checkpoint has every weight, so pretrained ones are not loaded.
     bare = checkpoint.config.model.model_copy(update={"weights": "none"})
     config = checkpoint.config.model_copy(update={"model": bare})
     model = build_model(config, in_channels=checkpoint.in_channels)
@@ -90,19 +89,19 @@ def evaluate_checkpoint(
     content_hash: str = "",
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, float]:
-    """Returns every metric of the model on the images, by name.
+    """Returns every configured metric of the model on the images, by name.
 
     Args:
-        checkpoint: the trained model and how it was made.
-        images: what it is judged on, with the checkpoint's continuous columns.
-        evaluation: which metrics; may differ from those in training.
+        checkpoint: the trained model and its configuration.
+        images: the images, with the checkpoint's continuous columns.
+        evaluation: metrics to compute; may differ from those in training.
         content_hash: as in `embed_with_checkpoint`.
-        on_progress: told what is being done.
+        on_progress: called with a description of each step.
     """
     on_progress("embedding and searching")
     plain = embed_with_checkpoint(checkpoint, images, content_hash=content_hash)
     scores = _score(plain, checkpoint, images, evaluation)
-    # Occluded images are judged by retrieval alone: clustering them costs more than it says.
+    # Occluded images are scored by retrieval only; clustering them is too expensive.
     left_out = {"clustering": False, "binary": False, "synthetic_points": 0}
     quick = evaluation.model_copy(update=left_out)
     for size in evaluation.occlusion:
@@ -130,9 +129,9 @@ def embed_with_checkpoint(
 
     Args:
         checkpoint: the trained model.
-        images: what is embedded.
-        content_hash: of the prepared data that the images are from. With it, what a frozen trunk
-            makes of them is kept beside the data and shared by all models with that trunk.
+        images: the images to embed.
+        content_hash: hash of the prepared data. With it, activations of frozen blocks are cached
+            beside the data and shared by all models with these blocks.
         change: applied to each batch of pixels first, such as an occlusion.
     """
     config = checkpoint.config
@@ -145,10 +144,10 @@ def embed_with_checkpoint(
         inputs: Inputs = pixels
         if content_hash and change is None and is_cached(model, config):
             network = model.forward_from
-            wanted = WantedActivations(
+            cached = CachedActivations(
                 model, config, pixels, content_hash=content_hash, device=device
             )
-            inputs = wanted.load()
+            inputs = cached.load()
         return embed(
             network,
             inputs,
@@ -196,8 +195,8 @@ def evaluate_winners(
 
     Args:
         folder: the winners of a sweep, each with its checkpoint.
-        workers: processes.
-        on_progress: called with (done, in all).
+        workers: number of processes.
+        on_progress: called with (done, total).
     """
     folders = sorted(path for path in folder.iterdir() if (path / "checkpoint.pt").exists())
     for done, result in enumerate(_evaluate_all(folders, workers), start=1):
@@ -213,7 +212,7 @@ def _evaluate_all(folders: Sequence[Path], workers: int) -> Iterator[WinnerScore
             done += 1
     except WorkerDied:
         LOGGER.warning(
-            "one of %d processes that evaluate was killed, most likely for want of memory. The "
+            "one of %d evaluation processes was killed, most likely for lack of memory. The "
             "remaining %d of %d winners are evaluated one at a time.",
             workers, len(folders) - done, len(folders),
         )  # fmt: skip
@@ -227,7 +226,7 @@ def _evaluate_one(folder: Path) -> WinnerScores:
     if info.content_hash != checkpoint.data_hash:
         raise ValueError(
             f"{folder.name} was trained on other data than {checkpoint.config.data.prepared_path} "
-            f"holds now: its hash is {checkpoint.data_hash}, theirs {info.content_hash}. "
+            f"holds now: hash {checkpoint.data_hash} then, {info.content_hash} now. "
             "Run the sweep again."
         )
     arm, _, seed = folder.name.rpartition("-seed")
@@ -241,38 +240,36 @@ def _evaluate_one(folder: Path) -> WinnerScores:
 
 
 def evaluate_raw_pixels(images: ImageSet, config: TrialConfig) -> dict[str, float]:
-    """Returns every configured metric of the evaluation inputs' pixels, compared by cosine.
+    """Returns every configured metric of the images' pixels, compared by cosine.
 
-    Each image's mean is taken away first, so that brightness does not count.
+    The mean of each image is subtracted first, so that brightness does not count.
     """
 
     def center(batch: Tensor) -> Tensor:
         pixels = batch.flatten(1).float()
         return pixels - pixels.mean(dim=1, keepdim=True)
 
-    return _evaluate(center, images, config, device=torch.device("cpu"))
+    return _score_network(center, images, config, device=torch.device("cpu"))
 
 
 def evaluate_untrained_features(images: ImageSet, config: TrialConfig) -> dict[str, float]:
-    """Returns every configured metric of the network's pooled features before any training.
+    """Returns every configured metric of the network's pooled features before training.
 
-    With pretrained weights this is what they know by themselves; the projection, which starts
-    at random, is left out.
+    With pretrained weights this is their score without training. The randomly initialised
+    projection is not used.
     """
     device = choose_device(config.training.device)
-    with seeded_torch(config.seed, "model"):
-        model = build_model(config, in_channels=images.channels)
-    place_model(model, device=device, channels_last=config.training.channels_last)
+    model = build_trial_model(config, in_channels=images.channels, device=device)
     model.set_training(False, freeze_batch_norm=True)
 
     def features(batch: Tensor) -> Tensor:
         pooled: Tensor = model.head.pool(model.trunk(model.frozen_activations(batch)))
         return pooled
 
-    return _evaluate(features, images, config, device=device)
+    return _score_network(features, images, config, device=device)
 
 
-def _evaluate(
+def _score_network(
     network: Callable[[Tensor], Tensor],
     images: ImageSet,
     config: TrialConfig,

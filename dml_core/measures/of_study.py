@@ -1,4 +1,4 @@
-"""The measures by name, and their file for a study."""
+"""Runs the measures that a study lists, and writes measures.json."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,15 +20,15 @@ MEASURES: dict[str, Callable[[Sequence[WinnerFolder]], Measured]] = {
 
 
 def measure_study(names: Sequence[str], winners: Path, folder: Path) -> Path | None:
-    """Writes measures.json with what a study asks to be measured on its winners.
+    """Writes measures.json with the measures that a study requests.
 
     Args:
-        names: keys of MEASURES; where there are none, no file is left.
+        names: keys of MEASURES; without any, an existing file is removed.
         winners: the `<arm>-seed<k>` folders of the sweep.
-        folder: gets the file.
+        folder: folder of the file.
 
     Returns:
-        The file, or None.
+        The path of the file, or None.
     """
     if not names:
         (folder / MEASURES_FILE).unlink(missing_ok=True)

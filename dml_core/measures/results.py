@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WinnerFolder:
-    """One arm's winner, trained with one seed."""
+    """The folder of an arm's winner, trained with one seed."""
 
     arm: str
     seed: int
@@ -25,13 +25,13 @@ class WinnerFolder:
 
     def load(self) -> "Checkpoint":
         """Reads its checkpoint."""
-        # Late: torch costs seconds that those do without who only list winners.
+        # Late: listing winners does not need torch, which takes seconds to import.
         from dml_core.training.checkpoint import load_checkpoint
 
         return load_checkpoint(self.path / "checkpoint.pt")
 
     def load_config(self) -> TrialConfig:
-        """Reads its configuration alone, which lies beside the checkpoint too."""
+        """Reads its configuration from config.json, without the checkpoint."""
         path = self.path / "config.json"
         return resolve_trial_config(json.loads(path.read_text("utf-8")), source=str(path))
 
@@ -53,27 +53,27 @@ MEASURES_FILE = "measures.json"
 
 @dataclass
 class Measured:
-    """By metric, arm and seed (or round of the measurement)."""
+    """Measurements by metric, arm and seed (or round of the measurement)."""
 
     scalars: dict[str, dict[str, dict[int, float]]] = field(default_factory=dict)
     curves: dict[str, dict[str, dict[int, Curve]]] = field(default_factory=dict)
 
     def add_scalar(self, metric: str, arm: str, seed: int, value: float) -> None:
-        """Takes note of one number."""
+        """Adds one number."""
         self.scalars.setdefault(metric, {}).setdefault(arm, {})[seed] = value
 
     def add_curve(self, metric: str, arm: str, seed: int, curve: Curve) -> None:
-        """Takes note of one curve."""
+        """Adds one curve."""
         self.curves.setdefault(metric, {}).setdefault(arm, {})[seed] = curve
 
     def update(self, other: "Measured") -> None:
-        """Takes over the metrics of another."""
+        """Adds the metrics of another."""
         self.scalars |= other.scalars
         self.curves |= other.curves
 
 
 def write_measures(measured: Measured, folder: Path) -> Path:
-    """Writes measures.json whole or not at all, and returns its path."""
+    """Writes measures.json atomically and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / MEASURES_FILE
     temporary = path.with_suffix(".partial")
@@ -91,25 +91,18 @@ class StudyScores:
 
     study: str
     digest: str
-    """Of the study, so that a report knows what it reports."""
+    """Digest of the study, by which a report recognises its scores."""
     data_hash: str
     split_hash: str
     scores: dict[str, dict[int, dict[str, float]]]
     """By arm, seed and metric."""
-
-    def of_metric(self, metric: str) -> dict[str, dict[int, float]]:
-        """Returns one metric by arm and seed; seeds that lack it are left out."""
-        return {
-            arm: {seed: each[metric] for seed, each in by_seed.items() if metric in each}
-            for arm, by_seed in self.scores.items()
-        }
 
 
 def collect_scores(study: str, digest: str, winners: Iterable["WinnerScores"]) -> StudyScores:
     """Returns the scores of all winners of a study.
 
     Raises:
-        ValueError: when they were judged on different data.
+        ValueError: when they were evaluated on different data.
     """
     scores: dict[str, dict[int, dict[str, float]]] = {}
     hashes = set()
@@ -118,7 +111,7 @@ def collect_scores(study: str, digest: str, winners: Iterable["WinnerScores"]) -
         hashes.add((winner.data_hash, winner.split_hash))
     if len(hashes) != 1:
         raise ValueError(
-            f"the winners of study {study} must be judged on one dataset and split, or they "
+            f"the winners of study {study} must be evaluated on one dataset and split, or they "
             f"cannot be compared. Got {len(hashes)}. Run the sweep again: dml run {study}"
         )
     ((data_hash, split_hash),) = hashes
@@ -126,7 +119,7 @@ def collect_scores(study: str, digest: str, winners: Iterable["WinnerScores"]) -
 
 
 def write_scores(scores: StudyScores, folder: Path) -> Path:
-    """Writes scores.json whole or not at all, and returns its path."""
+    """Writes scores.json atomically and returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / SCORES_FILE
     temporary = path.with_suffix(".partial")
@@ -136,7 +129,11 @@ def write_scores(scores: StudyScores, folder: Path) -> Path:
 
 
 def read_scores(folder: Path) -> StudyScores:
-    """Reads scores.json; a missing one says which command makes it."""
+    """Reads scores.json.
+
+    Raises:
+        FileNotFoundError: when there is none; the message names the command that writes it.
+    """
     path = folder / SCORES_FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

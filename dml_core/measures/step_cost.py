@@ -23,14 +23,14 @@ _ALLOCATION = "[memory]"
 
 
 def measure_peak_bytes(work: Callable[[], object], *, device: torch.device) -> int:
-    """Returns the most bytes of tensors that were held at one time beyond those before the work.
+    """Returns the peak bytes of tensors during some work, beyond those allocated before it.
 
-    On a CPU torch's own allocations are counted one by one. The resident size of the process
-    would also hold what earlier work left in the allocator, so that one arm would hide another.
+    On a CPU the allocations of torch are counted. The resident size of the process would include
+    memory that the allocator kept from earlier work, so one arm would hide another.
     """
     if device.type == "cuda":
         return _measure_on_gpu(work, device)
-    # Otherwise the profiler's library writes to stderr that it looked for a GPU.
+    # Silences the profiler's message about a missing GPU.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         work()
@@ -54,14 +54,14 @@ def _measure_on_gpu(work: Callable[[], object], device: torch.device) -> int:
 
 @dataclass(frozen=True)
 class StepBudget:
-    """How long is measured."""
+    """Length of the measurement."""
 
     rounds: int = 5
-    """Turns of each arm; a slow moment of the machine falls on one round of all arms."""
+    """Rounds over all arms, so that a slow moment of the machine affects all of them."""
     steps: int = 5
-    """Timed steps of a turn, of which the median counts."""
+    """Timed steps of an arm per round; the median counts."""
     warmup: int = 2
-    """Steps before the first round, in which the optimiser makes its state."""
+    """Steps before the first round, in which the optimiser allocates its state."""
 
 
 def measure_step_cost(
@@ -69,7 +69,7 @@ def measure_step_cost(
 ) -> Measured:
     """Returns `cost.step_seconds` and `cost.memory_mib` by arm and round.
 
-    Each arm is measured as its winner of the first seed was trained.
+    Each arm is measured with the configuration of its winner of the first seed.
     """
     configs: dict[str, TrialConfig] = {}
     for winner in winners:
@@ -79,11 +79,11 @@ def measure_step_cost(
 
 
 def measure_configs(configs: Mapping[str, TrialConfig], budget: StepBudget) -> Measured:
-    """Returns the cost of a step of each configuration, by its name and the round.
+    """Returns the cost of a training step of each configuration, by name and round.
 
-    A step is the whole of it: forward, loss, backward, optimiser; its inputs are made before the
-    clock starts. The memory is the most that a step holds beyond weights, optimiser state and
-    inputs; gradients count. One thread, on the configurations' training data.
+    A step is forward, loss, backward and optimiser; its inputs are made before the clock starts.
+    The memory is the peak of a step beyond weights, optimiser state and inputs; gradients count.
+    It uses one thread and the training data of the configurations.
     """
     measured = Measured()
     with limited_threads(1):
@@ -100,22 +100,22 @@ def measure_configs(configs: Mapping[str, TrialConfig], budget: StepBudget) -> M
 def _prepare(config: TrialConfig, budget: StepBudget) -> TrialState:
     state = build_state(config, open_development(config.data))
     state.model.set_training(True, freeze_batch_norm=config.training.freeze_batch_norm)
-    # The trunk learns after the warm-up epochs, and most steps come there.
+    # After the warm-up epochs the trunk learns too, as in most steps.
     state.epoch = config.training.warmup_epochs
-    for batch, inputs in _draw(state, budget.warmup):
+    for batch, inputs in _draw_batches(state, budget.warmup):
         _take_step(state, batch, inputs)
     return state
 
 
-def _draw(state: TrialState, count: int) -> list[tuple[Batch, Tensor]]:
-    """Makes the inputs of some steps; an epoch with fewer is gone through again."""
+def _draw_batches(state: TrialState, count: int) -> list[tuple[Batch, Tensor]]:
+    """Returns the batches and inputs of some steps; a shorter epoch is repeated."""
     batches = list(islice(training_batches(state), count))
     return [(batch, inputs.to(state.device)) for batch, inputs in islice(cycle(batches), count)]
 
 
 def _time_steps(state: TrialState, count: int) -> float:
     seconds = []
-    for batch, inputs in _draw(state, count):
+    for batch, inputs in _draw_batches(state, count):
         _wait_for(state.device)
         started = time.perf_counter()
         _take_step(state, batch, inputs)
@@ -125,8 +125,8 @@ def _time_steps(state: TrialState, count: int) -> float:
 
 
 def _measure_memory(state: TrialState) -> int:
-    ((batch, inputs),) = _draw(state, 1)
-    # What the former step left would be held into this one and hide its successors.
+    ((batch, inputs),) = _draw_batches(state, 1)
+    # Tensors of the previous step would be freed during this one and lower its peak.
     state.optimizer.zero_grad(set_to_none=True)
     state.loss.diagnostics = {}
     return measure_peak_bytes(lambda: _take_step(state, batch, inputs), device=state.device)
@@ -147,7 +147,7 @@ _WARMUP_STEPS = 2
 def measure_seconds_per_image(
     config: TrialConfig, data: DevelopmentData, *, steps: int = 6
 ) -> float:
-    """Returns the seconds of a training step divided by its images, after a short warm-up."""
+    """Returns the seconds of a training step per image, after a short warm-up."""
     with limited_threads(config.training.cpu_threads):
         state = build_state(config, data)
         state.model.set_training(True, freeze_batch_norm=config.training.freeze_batch_norm)

@@ -1,4 +1,4 @@
-"""Finds arms that could not be trained, in all corners of what is tuned for them."""
+"""Finds arms that cannot be trained, at the corners of their search space."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from dml_core.studies.resolved import ResolvedArm, ResolvedStudy
 
 @dataclass(frozen=True)
 class TrainingSize:
-    """How much there is to draw batches from."""
+    """Size of a training set."""
 
     num_classes: int
     num_images: int
@@ -25,7 +25,7 @@ class TrainingSize:
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem, with the arm and the nuisance values that show it."""
+    """A problem, with the arm and the nuisance values that have it."""
 
     arm: str
     values: tuple[tuple[str, Any], ...]
@@ -33,9 +33,10 @@ class Finding:
 
 
 def list_corners(space: Mapping[str, Dimension]) -> list[dict[str, Any]]:
-    """Returns nuisance values that show what is wrong with a space, without all combinations.
+    """Returns nuisance values that expose the problems of a space, without all combinations.
 
-    All first values, all last ones, and each value of each key with the others at their first.
+    These are all first values, all last values, and each value of each key with the other keys at
+    their first value.
     """
     first = {key: dimension.corners()[0] for key, dimension in space.items()}
     last = {key: dimension.corners()[-1] for key, dimension in space.items()}
@@ -49,12 +50,11 @@ def list_corners(space: Mapping[str, Dimension]) -> list[dict[str, Any]]:
 
 
 def find_arm_problems(study: ResolvedStudy, size: TrainingSize | None = None) -> list[str]:
-    """Returns what is wrong with the arms' configurations, a sentence each.
+    """Returns the problems of the arms' configurations, one sentence each.
 
     Args:
-        study: a study that may be unsound.
-        size: of the prepared data, where it is known; then batches that cannot be made of them
-            are found too.
+        study: a study that may be invalid.
+        size: size of the training set, if known; then impossible batches are found too.
     """
     findings = [
         Finding(arm.name, tuple(corner.items()), text)
@@ -62,7 +62,7 @@ def find_arm_problems(study: ResolvedStudy, size: TrainingSize | None = None) ->
         for corner in list_corners(arm.space)
         for text in _check_corner(study, arm, corner, size)
     ]
-    return _tell(study, findings)
+    return _merge_findings(study, findings)
 
 
 def resolve_arms(study: ResolvedStudy) -> dict[str, TrialConfig]:
@@ -77,13 +77,13 @@ def resolve_arms(study: ResolvedStudy) -> dict[str, TrialConfig]:
 
 
 def find_batch_problems(config: TrialConfig, size: TrainingSize) -> list[str]:
-    """Returns why batches cannot be drawn from so many training images, if they cannot."""
+    """Returns why batches cannot be drawn from a training set of this size, if so."""
     if isinstance(config.sampler, ClassBalancedSamplerConfig):
-        # The classes that a continuous label is cut into are known in the training only.
+        # The classes of a quantised label are known only during training.
         if config.data.quantize_bins:
             return []
         return _find_balance_problems(config.sampler, size.num_classes)
-    # The other samplers look at no value of the labels before they draw.
+    # The other samplers do not read the labels before they draw.
     labels, continuous = np.zeros(size.num_images, dtype=np.int64), np.zeros((size.num_images, 1))
     try:
         build_sampler(config.sampler, labels=labels, continuous=continuous, seed=config.seed)
@@ -129,15 +129,15 @@ def _check_corner(
         yield from find_batch_problems(config, size)
 
 
-def _tell(study: ResolvedStudy, findings: Sequence[Finding]) -> list[str]:
-    """Says each problem once, naming arms and values only where these make it."""
+def _merge_findings(study: ResolvedStudy, findings: Sequence[Finding]) -> list[str]:
+    """Returns each problem once, with arms and values only if it depends on them."""
     by_text: dict[str, list[Finding]] = {}
     for finding in findings:
         by_text.setdefault(finding.text, []).append(finding)
-    return [_tell_one(study, text, found) for text, found in by_text.items()]
+    return [_describe_problem(study, text, found) for text, found in by_text.items()]
 
 
-def _tell_one(study: ResolvedStudy, text: str, found: list[Finding]) -> str:
+def _describe_problem(study: ResolvedStudy, text: str, found: list[Finding]) -> str:
     key, definition = text.split(" ")[0], study.definition
     arms = list(dict.fromkeys(finding.arm for finding in found))
     arm = study.get_arm(arms[0])
@@ -148,7 +148,8 @@ def _tell_one(study: ResolvedStudy, text: str, found: list[Finding]) -> str:
     for section, keys in (("nuisance", definition.nuisance), ("fixed", definition.fixed)):
         if key in keys and key not in arm.layer:
             return f"{section}.{text}" if is_everywhere else f"{section}.{text} (in {listed})"
-    at = ""
+    shown = ""
     if sum(finding.arm == arm.name for finding in found) < len(list_corners(arm.space)):
-        at = " with " + ", ".join(f"{key}={value!r}" for key, value in found[0].values)
-    return text if is_everywhere and not at and key not in arm.layer else f"{listed}{at}: {text}"
+        shown = " with " + ", ".join(f"{key}={value!r}" for key, value in found[0].values)
+    is_general = is_everywhere and not shown and key not in arm.layer
+    return text if is_general else f"{listed}{shown}: {text}"

@@ -1,4 +1,4 @@
-"""Finds what makes a study's answer worthless though each of its lines is well-formed."""
+"""Finds problems of a well-formed study: its size, budget, data, keys and set of arms."""
 
 import itertools
 import json
@@ -19,13 +19,13 @@ from dml_core.studies.dimensions import Choice
 from dml_core.studies.resolved import ResolvedArm, ResolvedStudy
 
 MAX_CONFIGURATIONS = 5_000
-"""Configurations that checking a study looks at, about a millisecond each."""
+"""Most configurations that a check resolves, at about a millisecond each."""
 MAX_TRAININGS = 20_000
-"""Trainings of one study: its search over all folds, and its repeats."""
+"""Most trainings of one study: its search over all folds, and its repeats."""
 
 
 def find_size_problems(study: ResolvedStudy) -> list[str]:
-    """Returns why a study cannot even be checked or listed, a sentence each."""
+    """Returns why a study is too large to be checked, one sentence each."""
     return [*_find_many_configurations(study), *_find_many_trainings(study)]
 
 
@@ -54,7 +54,7 @@ def _count_corners(arm: ResolvedArm) -> int:
 
 
 def count_trials_per_arm(study: Study, arms: Iterable[ResolvedArm]) -> int:
-    """Returns the tries of each arm that has something to tune; 0 where none has."""
+    """Returns the search trials per arm with nuisance values; 0 if no arm has any."""
     searched = [arm for arm in arms if arm.space]
     if not searched:
         return 0
@@ -64,7 +64,7 @@ def count_trials_per_arm(study: Study, arms: Iterable[ResolvedArm]) -> int:
 
 
 def find_budget_problems(study: Study, arms: Iterable[ResolvedArm]) -> list[str]:
-    """Returns what is wrong with the search's size, a sentence each."""
+    """Returns the problems of the search's size, one sentence each."""
     searched = [arm for arm in arms if arm.space]
     if not searched:
         if study.trials_per_arm is None:
@@ -76,7 +76,7 @@ def find_budget_problems(study: Study, arms: Iterable[ResolvedArm]) -> list[str]
     if study.searcher == "grid":
         return list(_find_grid_problems(study, searched))
     if study.trials_per_arm is None:
-        return [f"trials_per_arm is missing; searcher: {study.searcher} needs a number of tries."]
+        return [f"trials_per_arm is missing; searcher: {study.searcher} needs a number of trials."]
     return []
 
 
@@ -118,16 +118,16 @@ _PLACES = frozenset({"alias", "prepared_root"})
 
 
 def find_arm_data_problems(study: ResolvedStudy, configs: Mapping[str, TrialConfig]) -> list[str]:
-    """Returns what makes trials of one study read different data, a sentence each."""
+    """Returns why trials of one study would read different data, one sentence each."""
     return [*_find_tuned_data(study, configs), *_find_different_data(configs)]
 
 
 def find_shared_folders(variants: Mapping[str, ResolvedStudy], project: DataBase) -> list[str]:
-    """Returns why a study, or one of its profiles, would replace data that others read.
+    """Returns why a study, or one of its profiles, would overwrite data that others read.
 
     Args:
-        variants: the study by "", and the study with each of its profiles by the profile's name.
-        project: the dataset of the parameters.
+        variants: the study under "", and with each profile under the profile's name.
+        project: the dataset of params.yaml.
     """
     own = {name: data for name, study in variants.items() if (data := _data_of(study)) is not None}
     problems = [
@@ -145,7 +145,7 @@ def find_shared_folders(variants: Mapping[str, ResolvedStudy], project: DataBase
 
 
 def _decisive_values(data: DataBase) -> dict[str, Any]:
-    """Returns the values that decide the prepared bytes, the place of the raw images included."""
+    """Returns the values that decide the prepared bytes, including the path of the raw images."""
     raw = getattr(data, "raw", None)
     return {**effective_values(data, has_undecided=True), **({} if raw is None else {"raw": raw})}
 
@@ -180,7 +180,7 @@ def _find_different_data(configs: Mapping[str, TrialConfig]) -> Iterable[str]:
         if changed == ["alias"]:
             yield (
                 f"arms.{arm} has another data.alias than arm {first[0]!r} for the same data. The "
-                "name of a folder decides nothing, and the data would be prepared twice. Put it "
+                "name of a folder changes nothing, and the data would be prepared twice. Put it "
                 "into fixed, or leave it out."
             )
         elif changed:
@@ -192,7 +192,7 @@ def _find_different_data(configs: Mapping[str, TrialConfig]) -> Iterable[str]:
 
 
 def _data_of(study: ResolvedStudy) -> DataBase | None:
-    """Returns the dataset of a study's arms; None where it is not one, which is told elsewhere."""
+    """Returns the dataset of a study's arms; None if they differ, which another check reports."""
     configs = resolve_arms(study)
     if not configs or any(_find_different_data(configs)):
         return None
@@ -213,15 +213,15 @@ def _compare(
     )
     section = f"profiles.{profile}.fixed" if profile else "fixed"
     yield (
-        f"{section}.data.alias must name a folder of the study's own where it changes the prepared "
-        f"data, since preparing them would overwrite {project.prepared_path}, which other studies "
+        f"{section}.data.alias must name the study's own folder if it changes the prepared data, "
+        f"since preparing them would overwrite {project.prepared_path}, which other studies "
         f"read. Got {data.folder_name!r} and {listed or f'another data.{changed[0]}'}. "
         "Choose another name, or leave these values out."
     )
 
 
 def _find_place(key: str, profile: str, study: ResolvedStudy) -> str:
-    """Returns where a study gives a value of its data; empty where it only follows from others."""
+    """Returns where a study sets a value of its data; empty if it follows from other values."""
     start, name = f"profiles.{profile}." if profile else "", f"data.{key}"
     if key == "folds":
         return f"{start}folds"
@@ -237,8 +237,8 @@ def _compare_variants(one: str, first: DataBase, other: str, second: DataBase) -
     if changed and first.prepared_path == second.prepared_path:
         yield (
             f"profiles.{other} has another data.{changed[0]} than {who} under the same data.alias "
-            f"{second.folder_name!r}, so each would replace the other's data. Give it a "
-            f"profiles.{other}.fixed.data.alias of its own."
+            f"{second.folder_name!r}, so each would overwrite the other's data. Set "
+            f"another profiles.{other}.fixed.data.alias."
         )
     if not changed and first.prepared_path != second.prepared_path:
         yield (
@@ -250,13 +250,13 @@ def _compare_variants(one: str, first: DataBase, other: str, second: DataBase) -
 
 _OWNED = {
     "seed": "seeds lists the seeds of all trials",
-    "data.folds": "folds says it",
-    "data.fold": "every try is judged on all folds",
+    "data.folds": "folds sets it",
+    "data.fold": "every search trial runs on all folds",
 }
 
 
 def find_key_problems(study: ResolvedStudy) -> list[str]:
-    """Returns keys that stand in two places that contradict each other, a sentence each."""
+    """Returns keys that are set in two contradictory places, one sentence each."""
     return [
         *_find_owned_keys(study),
         *_find_contradictions(study),
@@ -265,7 +265,7 @@ def find_key_problems(study: ResolvedStudy) -> list[str]:
 
 
 def find_arm_set_problems(study: ResolvedStudy, configs: Mapping[str, TrialConfig]) -> list[str]:
-    """Returns what is wrong with the arms as a set: names, equal ones, different data."""
+    """Returns the problems of the arms as a set: names, equal arms, different data."""
     return [
         *_find_bad_names(study),
         *_find_equal_arms(study, configs),
@@ -274,7 +274,7 @@ def find_arm_set_problems(study: ResolvedStudy, configs: Mapping[str, TrialConfi
 
 
 def find_baseline_problems(study: ResolvedStudy) -> list[str]:
-    """Returns the arms to compare with that do not exist."""
+    """Returns references to arms that do not exist, one sentence each."""
     names = [arm.name for arm in study.arms]
     wanted = {"baseline": study.baseline}
     wanted |= {f"arms.{a.name}.compare_with": a.compare_with for a in study.arms if a.compare_with}
@@ -303,10 +303,10 @@ def _find_owned_keys(study: ResolvedStudy) -> Iterable[str]:
         places += [(f"arms.{name}.", arm.scientific), (f"arms.{name}.nuisance.", arm.nuisance)]
     for place, keys in places:
         for key in keys:
-            # Of --set, data.folds is heard where the study leaves it open.
+            # --set data.folds is allowed if the study leaves folds open.
             is_open = place == "--set " and key == "data.folds" and study.definition.folds is None
             if key in _OWNED and not is_open:
-                yield f"{place}{key} is the study's own to set: {_OWNED[key]}. Leave it out."
+                yield f"{place}{key} is set by the study: {_OWNED[key]}. Leave it out."
 
 
 def _find_contradictions(study: ResolvedStudy) -> Iterable[str]:
@@ -317,8 +317,8 @@ def _find_contradictions(study: ResolvedStudy) -> Iterable[str]:
         owners = [arm.name for arm in study.arms if key in arm.layer]
         if owners:
             yield (
-                f"nuisance.{key} is scientific too, in arm {owners[0]!r}. A value is either "
-                "what the question is about, or tuned."
+                f"nuisance.{key} is scientific too, in arm {owners[0]!r}. A key is either "
+                "scientific or tuned."
             )
     for name, arm in (definition.arms or {}).items():
         for key in arm.nuisance:
@@ -336,8 +336,8 @@ def _find_overridden_keys(study: ResolvedStudy) -> Iterable[str]:
         arms = [arm.name for arm in study.arms if key in arm.layer or key in arm.space]
         if arms:
             yield (
-                f"--set {key} would override what the study varies in arm {arms[0]!r}, so that "
-                "arms become equal. Leave it out, or edit the study."
+                f"--set {key} would override a key that the study varies in arm {arms[0]!r}, so "
+                "that arms become equal. Leave it out, or edit the study."
             )
 
 
@@ -347,15 +347,15 @@ def _find_bad_names(study: ResolvedStudy) -> Iterable[str]:
         if not re.match(NAME_PATTERN, arm.name):
             yield (
                 f"arm {arm.name!r} must have a name of up to 80 letters, digits, dots, dashes and "
-                "underscores that can be a folder's. List it under arms with a name of its own."
+                "underscores, as a folder name. List it under arms with another name."
             )
-        # Some file systems do not tell A from a.
+        # Some file systems ignore case.
         other = seen.setdefault(arm.name.lower(), arm.name)
         if other != arm.name:
-            yield f"arms {other!r} and {arm.name!r} differ by case alone. Rename one."
+            yield f"arms {other!r} and {arm.name!r} differ only by case. Rename one."
     names = [arm.name for arm in study.arms]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"grid makes two arms named {name!r}. List them under arms with names of their own."
+        yield f"grid makes two arms named {name!r}. List them under arms with different names."
 
 
 def _find_equal_arms(study: ResolvedStudy, configs: Mapping[str, TrialConfig]) -> Iterable[str]:
@@ -373,7 +373,7 @@ def _find_equal_arms(study: ResolvedStudy, configs: Mapping[str, TrialConfig]) -
 
 def _identify(arm: ResolvedArm, config: TrialConfig) -> str:
     flat: dict[str, Any] = to_flat_dict(config)
-    # Where the data lie decides nothing.
+    # The path of the data decides nothing.
     left_out = {*arm.space, "data.alias", "data.prepared_root"}
     kept = {key: value for key, value in flat.items() if key not in left_out}
     space = {key: dimension.describe() for key, dimension in arm.space.items()}

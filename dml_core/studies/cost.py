@@ -11,24 +11,24 @@ from dml_core.studies.resolved import ResolvedStudy
 
 @dataclass(frozen=True)
 class StudyCost:
-    """Seconds of training; with asha an upper limit."""
+    """Seconds of training; an upper bound with asha."""
 
     seconds_per_trial: Mapping[str, float]
     """By arm."""
     num_search_trials: int
     num_repeat_trials: int
     num_reused_trials: int
-    """Repeats that the search has trained already: the winner's with the first seed."""
+    """Repeats that the search has already trained: the winner with the first seed."""
     total_seconds: float
-    """Of all trials that are trained, one after the other."""
+    """Sum over all trained trials."""
 
     @property
     def num_trained(self) -> int:
-        """Trials that are trained."""
+        """Number of trials that are trained."""
         return self.num_search_trials + self.num_repeat_trials - self.num_reused_trials
 
     def wall_seconds(self, *, num_concurrent: int) -> float:
-        """Returns the time with so many trials at once, if they do not slow each other down."""
+        """Returns the time with concurrent trials, if these do not slow each other down."""
         if num_concurrent < 1:
             raise ValueError(f"num_concurrent must be at least 1. Got {num_concurrent}.")
         return self.total_seconds / num_concurrent
@@ -37,13 +37,13 @@ class StudyCost:
 def estimate_cost(
     study: ResolvedStudy, seconds_per_image: float | Mapping[str, float], num_train_images: int
 ) -> StudyCost:
-    """Returns what a study costs: trials x epochs x images x seconds for each.
+    """Returns the cost of a study: trials x epochs x images x seconds per image.
 
     Args:
         study: the study.
-        seconds_per_image: time of a training step divided by its images, on this machine; by arm
-            where arms have networks of different cost.
-        num_train_images: images of a trial's training set.
+        seconds_per_image: time of a training step per image on this machine; by arm if networks
+            differ in cost.
+        num_train_images: images of the training set.
     """
     per_trial = {}
     for arm in study.arms:
@@ -56,9 +56,9 @@ def estimate_cost(
 
 
 def sum_cost(study: ResolvedStudy, seconds_per_trial: Mapping[str, float]) -> StudyCost:
-    """Returns what a study costs whose trials take so long, by arm."""
+    """Returns the cost of a study from the seconds of a trial by arm."""
     num_tries = study.trials_per_arm * study.folds
-    # A try over several folds trains on other classes than a repeat does.
+    # With several folds a search trial trains on other classes than a repeat.
     num_reused = 1 if study.folds == 1 else 0
     total = 0.0
     for arm in study.arms:
@@ -74,30 +74,30 @@ def sum_cost(study: ResolvedStudy, seconds_per_trial: Mapping[str, float]) -> St
 
 
 def count_images_per_epoch(config: TrialConfig, num_train_images: int) -> int:
-    """Returns how many images one epoch goes through, as the sampler counts epochs."""
+    """Returns the images of one epoch, as the sampler counts epochs."""
     sampler = config.sampler
     if sampler.name == "dense" and sampler.epoch == "anchors":
         num_batches = max(1, num_train_images // sampler.anchors_per_batch)
         return num_batches * sampler.batch_size
-    # Every sampler draws at least one batch, and leaves out the rest that fills none.
+    # Every sampler draws at least one batch and drops an incomplete last one.
     return max(1, num_train_images // sampler.batch_size) * sampler.batch_size
 
 
 REFERENCE = "one V100 16 GB in float32: 367 images/s through a ResNet-50 of 224 px"
-"""NVIDIA's DeepLearningExamples, README of its PyTorch ResNet-50 v1.5: training on one GPU."""
+"""NVIDIA DeepLearningExamples, README of PyTorch ResNet-50 v1.5: training on one GPU."""
 _REFERENCE_RATE = 367.0
 _REFERENCE_OPERATIONS = 4.089
-"""Billions for an image, as torchvision counts them."""
+"""Billions per image, as torchvision counts them."""
 _REFERENCE_SIZE_PX = 224
 _VALIDATION_SHARE = 1 / 3
-"""Assumed: an image that is only embedded costs a third of one that is learned from."""
+"""Assumption: the forward pass takes a third of a training step."""
 
 OFFICIAL_IMAGES: Mapping[str, int] = {
     "cars196": CARS196_COUNTS.train_images,
     "cub200": CUB200_COUNTS.train_images,
     "inshop": INSHOP_COUNTS.train_images,
     "sop": SOP_COUNTS.train_images,
-    # Anybody's folder may hold any number; this is the log-ratio paper's.
+    # A folder may hold any number; this is that of the log-ratio paper.
     "folder": 12_366,
 }
 """Images of the official training classes, validation included."""
@@ -105,11 +105,11 @@ OFFICIAL_IMAGES: Mapping[str, int] = {
 
 @dataclass(frozen=True)
 class GpuEstimate:
-    """The cost of a study on a GPU that is not here, and what it was computed from."""
+    """The estimated cost of a study on a GPU, with its assumptions."""
 
     cost: StudyCost
     assumptions: tuple[str, ...]
-    """A sentence each."""
+    """One sentence each."""
 
     @property
     def hours(self) -> float:
@@ -120,15 +120,15 @@ class GpuEstimate:
 def estimate_gpu_hours(
     study: ResolvedStudy, *, images_per_second: float | None = None
 ) -> GpuEstimate:
-    """Returns what a study costs on a GPU, without its data.
+    """Returns the estimated cost of a study on a GPU, without its data.
 
     Args:
         study: the study, usually with its profile `paper`.
-        images_per_second: measured speed of training; None scales a published one by the
-            network's operations and the size of its input.
+        images_per_second: measured training throughput; None scales a published rate by the
+            network's operations and input size.
 
     Raises:
-        ConfigError: where a dataset's size or a network's operations are not known.
+        ConfigError: when the size of a dataset or the operations of a network are unknown.
     """
     problems, assumed, seconds = [], {}, {}
     for arm in study.arms:
@@ -146,12 +146,12 @@ def estimate_gpu_hours(
 
 
 def _count_weighted_images(config: TrialConfig) -> float:
-    """Returns the images of a trial, those of validation counted as what they cost."""
+    """Returns the images of a trial; validation images count by their relative cost."""
     name = config.data.name
     if name not in OFFICIAL_IMAGES:
         raise ValueError(
-            f"data.name={name} has no official number of images, so the cost is measured on the "
-            "data. Run: dml prepare"
+            f"data.name={name} has no official number of images, so the cost must be measured on "
+            "the data. Run: dml prepare"
         )
     share = 1 / config.data.folds if config.data.folds > 1 else config.data.validation_fraction
     num_validation = round(OFFICIAL_IMAGES[name] * share)
@@ -163,13 +163,13 @@ def _count_weighted_images(config: TrialConfig) -> float:
 
 
 def _published_rate(config: TrialConfig) -> float:
-    """Returns images per second, as if time went with operations and pixels alone."""
+    """Returns images per second, assuming that time scales with operations and pixels."""
     scale = (_REFERENCE_SIZE_PX / config.input_size_px) ** 2
     return _REFERENCE_RATE * _REFERENCE_OPERATIONS / _count_operations(config) * scale
 
 
 def _count_operations(config: TrialConfig) -> float:
-    """Returns billions of operations for an image of 224 px."""
+    """Returns billions of operations per image of 224 px."""
     import torchvision.models as library
 
     library_name, _, name = config.model.backbone.partition(":")

@@ -1,4 +1,4 @@
-"""A study as its YAML file says it: arms, figures and claims."""
+"""A study as written in its YAML file: arms, search, figures and claims."""
 
 import math
 from typing import Annotated, Any, Literal, Self
@@ -10,7 +10,7 @@ from dml_core.config.section import Section
 from dml_core.studies.dimensions import DimensionField, is_dimension
 
 CURVE_AXES = ("epoch", "seconds", "hardness", "*")
-"""Values of x along which one training gives a whole curve."""
+"""Values of x for which one training gives a curve."""
 
 
 def _as_list(value: Any) -> Any:
@@ -18,7 +18,7 @@ def _as_list(value: Any) -> Any:
 
 
 def _with_text_keys(value: Any) -> Any:
-    """YAML reads 30 and 0.1 as numbers, also where they are keys."""
+    """Converts keys to text: YAML reads 30 and 0.1 as numbers."""
     if not isinstance(value, dict):
         return value
     return {str(key): _with_text_keys(inner) for key, inner in value.items()}
@@ -28,123 +28,123 @@ Metrics = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_as_li
 
 
 class Figure(Section):
-    """One picture of a study's results."""
+    """One figure of a study's results."""
 
     kind: Literal["line", "lines", "bar", "heatmap", "matrices"] = "bar"
-    """line: y over x; lines: one for each group; bar: one for each x; heatmap: x by group;
+    """line: y over x; lines: one line per group; bar: one bar per x; heatmap: x by group;
     matrices: the table y of each arm, after its first and its last epoch."""
     x: str = "arm"
     """A key that the arms vary; `arm` for bars; for lines also `epoch`, `seconds` (of training),
-    `hardness` (of a gradient), or `*`, the number in the place of the star in y."""
+    `hardness` (of a pair), or `*`, the number at the star in y."""
     y: Metrics = ("test.recall_at_1",)
-    """`test.`, `validation.`, `train.`, `cost.`, `gradient.` or `table.` and a name; several are
-    drawn together."""
+    """A name with the prefix `test.`, `validation.`, `train.`, `cost.`, `gradient.` or `table.`;
+    several are drawn together."""
     group: str = ""
-    """A key that the arms vary: one line, colour or row for each of its values. Curves without it
-    have one line for each arm."""
+    """A key that the arms vary: one line, colour or row per value. Curves without it have one line
+    per arm."""
     log_x: bool = False
-    """Draw x on a logarithmic axis."""
+    """Whether x has a logarithmic axis."""
     title: str = ""
-    """What the picture shows; empty takes the study's question."""
+    """Title; empty takes the study's question."""
     x_label: str = ""
-    """Text below the axis, with its unit; empty takes the key."""
+    """Label of the x axis with its unit; empty takes the key."""
     y_label: str = ""
-    """Text beside the axis, with its unit; empty takes the metric."""
+    """Label of the y axis with its unit; empty takes the metric."""
 
     @property
     def is_curves(self) -> bool:
-        """Whether each training gives a whole line."""
+        """Whether each training gives a curve."""
         return self.x in CURVE_AXES
 
 
 class Published(Section):
-    """Numbers that a paper printed, drawn in a panel of their own with what they are of."""
+    """Numbers from a paper, drawn in a separate panel."""
 
     dataset: str = Field(min_length=1)
-    """What they were measured on."""
+    """Dataset of the numbers."""
     backbone: str = Field(min_length=1)
-    """The network."""
+    """Network of the numbers."""
     source: str = Field(min_length=1)
     """Paper and table."""
     metric: str = "R@1 (%)"
-    """What they are, with the unit."""
+    """Name of the metric, with its unit."""
     x_label: str = ""
-    """What the series run over; empty takes the figure's."""
+    """Label of the x axis; empty takes that of the figure."""
     note: str = ""
-    """What to know, such as that they were read off a plot."""
+    """A remark, such as that the numbers were read off a plot."""
     series: Annotated[dict[str, dict[str, float]], BeforeValidator(_with_text_keys)] = Field(
         min_length=1
     )
-    """For each line, bar colour or row of a heat map: value by x."""
+    """Values by x, for each line, bar colour or row of a heat map."""
 
 
 class Side(Section):
-    """One side of a claim: the mean of a metric over some arms, seed by seed."""
+    """One side of a claim: the mean of a metric over arms, by seed."""
 
     arms: tuple[str, ...] = Field(min_length=1)
     """Names of arms; several are averaged."""
     metric: str = ""
-    """As in figures; `first.`, `last.` or `mean.` before it takes one number of a curve over the
-    epochs. Empty takes the main figure's first."""
+    """A metric as in figures; the prefix `first.`, `last.` or `mean.` reduces a curve over epochs
+    to one number. Empty takes the main figure's first."""
 
 
 class Trend(Section):
-    """How a metric changes with a key that the arms vary: its slope over the values' ranks."""
+    """Change of a metric with a key that the arms vary: its slope over the ranks of the values."""
 
     key: str
-    """A key with numbers as values."""
+    """A key with numeric values."""
     metric: str = ""
     """As in `Side`."""
     arms: tuple[str, ...] = ()
-    """Only these arms; empty takes all."""
+    """Names of arms; empty takes all."""
 
 
 class Claim(Section):
-    """A sentence of a paper and the rule that says whether a run supports it.
+    """A sentence of a paper and the rule that decides whether a run supports it.
 
-    The left side less the right one (or the slope of a trend) is taken for each seed. Its 95 %
-    interval over the seeds decides: supported where all of it is as expected, contradicted where
-    none of it is, and otherwise nobody can tell.
+    The effect of a seed is the left side less the right side, or the slope of a trend. Its 95 %
+    interval over the seeds decides: supported if all of it is as expected, contradicted if none of
+    it is, and otherwise the claim cannot be decided.
     """
 
     text: str = Field(min_length=1)
-    """What the paper says, in one line."""
+    """The claim of the paper, in one line."""
     left: Side | None = None
     """The side that is claimed to be higher or lower."""
     right: Side | None = None
-    """What it is compared with; empty compares with zero."""
+    """The side to compare with; empty compares with zero."""
     trend: Trend | None = None
-    """In the place of the two sides."""
+    """A trend instead of two sides."""
     expect: Literal["higher", "lower", "within"] = "higher"
     """Whether the difference lies above `by`, below minus `by`, or between the two."""
     by: float = Field(default=0.0, ge=0)
-    """By how much at least; for within, at most."""
+    """The smallest difference that counts; for within, the largest."""
     ratio: bool = False
-    """Take the left side divided by the right one, less 1, in the place of the difference."""
+    """Whether the effect is left / right - 1 instead of the difference."""
 
     @model_validator(mode="after")
     def check_sides(self) -> Self:
-        """Refuses a claim that says nothing, or two things."""
+        """Refuses a claim with neither or both of left and trend."""
         if (self.left is None) == (self.trend is None):
             found = "both" if self.left else "neither"
             raise ValueError(f"needs exactly one of left and trend. Got {found}")
         if self.right is None and self.ratio:
             raise ValueError("ratio needs a right side to divide by. Got none")
         if self.expect == "within" and self.by == 0:
-            raise ValueError("expect: within needs by, the largest difference that still counts")
+            raise ValueError("expect: within needs by, the largest difference that counts as none")
         return self
 
 
 Searcher = Literal["grid", "random", "tpe"]
 Measure = Literal["gradients", "step_cost"]
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"
-"""Names of studies and arms: they become folders, tags and columns."""
+"""Names of studies and arms, which become folders, tags and columns."""
 
 MAX_ARMS = 1_000
 MAX_PROFILES = 20
 MAX_SEEDS = 1_000
 MAX_LISTED = 100
-"""Claims, figures and published tables, of each so many."""
+"""Most claims, figures and published tables of a study."""
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -155,7 +155,7 @@ def _flatten_values(value: Any) -> Any:
 
 
 def _flatten_dimensions(value: Any, prefix: str = "") -> Any:
-    """Flattens nested mappings down to the ranges, which are mappings too."""
+    """Flattens nested mappings except for ranges, which are mappings too."""
     if not isinstance(value, dict):
         return value
     flat: dict[str, Any] = {}
@@ -168,7 +168,7 @@ def _flatten_dimensions(value: Any, prefix: str = "") -> Any:
 
 
 Values = Annotated[dict[str, Any], BeforeValidator(_flatten_values)]
-"""Values by dotted key; sections may be nested or dotted."""
+"""Values by dotted key; the file may nest sections."""
 Space = Annotated[dict[str, DimensionField], BeforeValidator(_flatten_dimensions)]
 """Ranges by dotted key."""
 
@@ -188,106 +188,105 @@ GridValues = Annotated[list[Any], Field(min_length=1)]
 
 
 class ArmDefinition(Section):
-    """One answer to the question: what it sets, and what is tuned for it alone."""
+    """One arm: the values it sets, and its own nuisance values."""
 
     scientific: Values = Field(default_factory=dict)
-    """What the question is about."""
+    """The values that the question compares."""
     nuisance: Space = Field(default_factory=dict)
-    """Ranges of this arm's own knobs; for a key of the study's nuisance, this range counts."""
+    """Ranges of this arm; they override those of the study's nuisance."""
     compare_with: str = ""
-    """The arm that its score is compared with; empty takes the study's baseline."""
+    """The arm to compare its score with; empty takes the study's baseline."""
 
     @model_validator(mode="before")
     @classmethod
     def read_short_form(cls, value: Any) -> Any:
-        """Takes a mapping of dotted keys as the scientific values."""
+        """Reads a plain mapping of dotted keys as the scientific values."""
         is_short = isinstance(value, dict) and not set(cls.model_fields) & set(value)
         return {"scientific": value} if is_short else value
 
 
 class SchedulerConfig(Section):
-    """Whether unpromising trials of the search end early."""
+    """Whether the search prunes trials."""
 
     name: Literal["none", "asha"] = "none"
-    """none lets every trial finish; asha ends those behind the others of their arm."""
+    """none lets every trial finish; asha prunes those that fall behind others of their arm."""
     grace_epochs: int = Field(default=1, ge=1)
-    """asha: epochs that every trial gets."""
+    """asha: epochs before a trial can be pruned."""
     reduction_factor: int = Field(default=3, ge=2, le=64)
-    """asha: of so many trials one goes on at each rung, and rungs are so far apart."""
+    """asha: one of this many trials continues at each rung; also the ratio between rungs."""
 
 
 class Profile(Section):
-    """Another size of the same study, put over it when asked for by name."""
+    """Another size of the same study, applied over it by name."""
 
     fixed: Values = Field(default_factory=dict)
-    """Merged over the study's fixed, key by key; where it chooses another kind, as by data.name,
-    keys that this kind does not have are dropped."""
+    """Merged over the study's fixed, key by key; if it selects another kind, as by data.name, keys
+    that this kind does not have are dropped."""
     nuisance: Space = Field(default_factory=dict)
     """Merged over the study's nuisance, key by key."""
     arms: tuple[Name, ...] | None = Field(default=None, min_length=1)
     """Keep only these arms."""
     trials_per_arm: int | None = Field(default=None, ge=1, le=100_000)
-    """In the place of the study's."""
+    """Replaces the study's."""
     seeds: Seeds | None = None
-    """In the place of the study's."""
+    """Replaces the study's."""
     folds: int | None = Field(default=None, ge=1, le=20)
-    """In the place of the study's."""
+    """Replaces the study's."""
     searcher: Searcher | None = None
-    """In the place of the study's."""
+    """Replaces the study's."""
     scheduler: SchedulerConfig | None = None
-    """In the place of the study's."""
+    """Replaces the study's."""
 
 
 class Study(Section):
-    """A question, its arms, what is tuned for each, and how the answer is drawn."""
+    """A question, its arms, their search, and the figures of the answer."""
 
     question: str = Field(min_length=1)
-    """What the study asks, in one sentence."""
+    """The question, in one sentence."""
     source: str = ""
-    """Where the question comes from, such as a paper's table."""
+    """Origin of the question, such as a table of a paper."""
     claims: tuple[Claim, ...] = Field(default=(), max_length=MAX_LISTED)
-    """What the source answers, each with the rule that it is judged by."""
+    """Claims of the source, each with the rule that decides it."""
     arms: dict[Name, ArmDefinition] | None = None
-    """The answers, by name."""
+    """The arms, by name."""
     grid: Annotated[dict[str, GridValues] | None, BeforeValidator(_flatten_values)] = None
-    """Values by key; each combination is an arm (of each listed arm, where there are some)."""
+    """Values by key; each combination is an arm, combined with each listed arm if there are any."""
     fixed: Values = Field(default_factory=dict)
-    """The same for every arm."""
+    """Values of every arm."""
     nuisance: Space = Field(default_factory=dict)
-    """Tuned anew for every arm."""
+    """Ranges that are tuned for every arm separately."""
     trials_per_arm: int | None = Field(default=None, ge=1, le=100_000)
-    """Tries for each arm, the same for all; may be left out where there is no nuisance or the
-    grid says it."""
+    """Search trials per arm, the same for all; may be omitted without nuisance or with a grid."""
     seeds: Seeds = (0, 1, 2, 3, 4)
-    """Each winner is trained with each of them; the search uses the first."""
+    """Seeds of the repeats of each winner; the search uses the first."""
     baseline: str = ""
-    """The arm that the others are compared with; empty takes the first. The arms of another
-    question in the same study say compare_with."""
+    """The arm to compare the others with; empty takes the first. An arm can name another one with
+    compare_with."""
     searcher: Searcher = "random"
-    """grid tries every combination of choices; random draws; tpe learns from earlier tries."""
+    """grid runs every combination of choices; random samples; tpe learns from earlier trials."""
     scheduler: SchedulerConfig = SchedulerConfig()
-    """Whether unpromising trials end early."""
+    """Whether the search prunes trials."""
     folds: int | None = Field(default=None, ge=1, le=20)
-    """Class-disjoint folds over which a try is judged; empty takes data.folds of params.yaml."""
+    """Class-disjoint folds of the search; empty takes data.folds of params.yaml."""
     figure: Figure = Figure()
-    """What the report draws on top; the verdicts go by its first metric."""
+    """The main figure of the report; its first metric decides the verdicts."""
     figures: tuple[Figure, ...] = Field(default=(), max_length=MAX_LISTED)
-    """What it draws besides."""
+    """Further figures of the report."""
     published: tuple[Published, ...] = Field(default=(), max_length=MAX_LISTED)
-    """What papers printed, drawn beside the figure."""
+    """Numbers from papers, drawn beside the figure."""
     measures: tuple[Measure, ...] = ()
-    """What is measured on the winners beside their test scores: `gradients`, the gradient's size
-    by hardness; `step_cost`, the time and memory of a training step, all arms in turn."""
+    """Measurements on the winners beside test scores: `gradients`, the gradient magnitude by
+    hardness; `step_cost`, the time and memory of a training step."""
     profiles: dict[Name, Profile] = Field(default_factory=dict, max_length=MAX_PROFILES)
     """Other sizes of the study, by name."""
 
     @model_validator(mode="after")
     def check_there_are_arms(self) -> Self:
-        """Refuses a study that compares nothing."""
+        """Refuses a study without arms, or with too many."""
         if not self.arms and not self.grid:
             found = "neither" if self.arms is None and self.grid is None else "an empty mapping"
             raise ValueError(f"arms (or grid) must name at least one arm. Got {found}")
-        # Counted before the combinations are made, which might fill the memory.
+        # Counted before the combinations are expanded, which could exhaust the memory.
         total = len(self.arms or [0]) * math.prod(len(v) for v in (self.grid or {}).values())
         if total > MAX_ARMS:
             raise ValueError(f"arms and grid must make at most {MAX_ARMS:,} arms. Got {total:,}")
@@ -295,7 +294,7 @@ class Study(Section):
 
 
 def apply_profile(study: Study, profile: Profile) -> Study:
-    """Returns the study with a profile put over it; the profile's `arms` are left to the caller."""
+    """Returns the study with a profile applied; the caller applies the profile's `arms`."""
     changes: dict[str, Any] = {
         "fixed": put_over(study.fixed, profile.fixed),
         "nuisance": {**study.nuisance, **profile.nuisance},

@@ -1,4 +1,4 @@
-"""Files with what a frozen trunk makes of images: written once, each with its own hash."""
+"""Files of cached activations: written once, each with its hash."""
 
 import json
 import logging
@@ -16,50 +16,50 @@ from dml_core.data.prepared_info import hash_file
 _LOGGER = logging.getLogger(__name__)
 
 Rows = tuple[int, np.ndarray]
-"""The first image's place and the activations of it and those after it."""
+"""Index of the first image, and the activations from it on."""
 
 _verified: set[tuple[str, int, int, int, str]] = set()
-"""What this process has hashed and found whole, and is not hashed again."""
+"""Files that this process has verified and need not hash again."""
 
 
 def store_root(data: DataBase) -> Path:
-    """Returns the folder of all stored activations, beside the prepared data."""
+    """Returns the folder of all cached activations, beside the prepared data."""
     return data.prepared_path.parent / ".activations"
 
 
 def list_stored(data: DataBase) -> list[Path]:
-    """Returns the folders of a dataset's activations."""
+    """Returns the folders with the cached activations of a dataset."""
     return sorted(path for path in store_root(data).glob(f"{data.folder_name}-*") if path.is_dir())
 
 
 @dataclass(frozen=True)
 class StoredSet:
-    """A folder with the activations of a set of images, one file for each view of them."""
+    """A folder with the activations of a set of images, one file per view."""
 
     folder: Path
 
     def open_view(self, view: int) -> np.ndarray | None:
-        """Returns a view, memory-mapped; None where there is none or where it is damaged."""
+        """Returns a view as a memory map; None if it is missing or damaged."""
         path = self._array_path(view)
-        if not path.exists() or not self._is_whole(view):
+        if not path.exists() or not self._is_intact(view):
             return None
         activations: np.ndarray = np.load(path, mmap_mode="r")
         return activations
 
     def has_view(self, view: int) -> bool:
-        """Tells whether a view is there and whole."""
+        """Returns whether a view is on disk and intact."""
         return self.open_view(view) is not None
 
     def write_view(
         self, view: int, parts: Iterable[Rows], *, num_images: int, facts: dict[str, Any]
     ) -> None:
-        """Writes a view from parts in any order; a file appears whole or not at all.
+        """Writes a view atomically from parts in any order.
 
         Args:
-            view: its number.
-            parts: together all images.
-            num_images: of the set.
-            facts: what the activations are of, for whoever reads the file beside them.
+            view: number of the view.
+            parts: rows that together cover all images.
+            num_images: images of the set.
+            facts: origin of the activations, for the JSON record beside them.
         """
         path = self._array_path(view)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ class StoredSet:
         partial.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         os.replace(partial, path)
 
-    def _is_whole(self, view: int) -> bool:
+    def _is_intact(self, view: int) -> bool:
         path = self._array_path(view)
         expected, state = self._read_hash(view), path.stat()
         identity = (str(path), state.st_ino, state.st_size, state.st_mtime_ns, expected)
@@ -98,9 +98,9 @@ class StoredSet:
         found = hash_file(path)
         if found != expected:
             _LOGGER.warning(
-                "%s is damaged: its sha256 must be %s. Got %s. It is computed again.",
+                "%s is damaged: its sha256 must be %s. Got %s. It will be recomputed.",
                 path,
-                expected or "that of a readable file beside it",
+                expected or "that of its JSON record, which is unreadable",
                 found,
             )
             return False

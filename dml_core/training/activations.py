@@ -1,4 +1,4 @@
-"""Keeps what the frozen part of a trunk makes of each image, by content, for all trials."""
+"""Cached activations: outputs of the frozen blocks of a trunk, shared by all trials."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrialInputs:
-    """Where a trial's training and validation inputs come from."""
+    """The training and validation inputs of a trial."""
 
     train: Inputs
     validation: Inputs
@@ -40,7 +40,7 @@ class TrialInputs:
 
 
 class ActivationInputs:
-    """Inputs as float32 activations, read from half-precision memory maps of one or more views."""
+    """Inputs from cached activations: float16 memory maps of one or more views, read as float32."""
 
     def __init__(self, views: list[np.ndarray]) -> None:
         self.views = views
@@ -51,46 +51,46 @@ class ActivationInputs:
     def augmented(
         self, indices: np.ndarray, stream: np.random.Generator, part: slice = ALL
     ) -> Tensor:
-        """Returns each image of a part in a view drawn at random."""
+        """Returns each image of a shard in a view drawn at random."""
         if len(self.views) == 1:
             return self.plain(indices[part])
         chosen = stream.integers(len(self.views), size=len(indices))[part]
         rows = np.stack([self.views[v][i] for v, i in zip(chosen, indices[part], strict=True)])
-        return _widen(rows)
+        return _upcast(rows)
 
     def plain(self, indices: np.ndarray) -> Tensor:
-        """Returns each image in the plain view."""
-        return _widen(self.views[0][indices])
+        """Returns each image in the view without augmentation."""
+        return _upcast(self.views[0][indices])
 
 
-def _widen(rows: np.ndarray) -> Tensor:
-    # NumPy widens number by number, which took a fifth of a trial that trains the head alone.
+def _upcast(rows: np.ndarray) -> Tensor:
+    # torch converts vectorised; NumPy's scalar loop took a fifth of a trial that trains the head.
     return torch.from_numpy(rows).float()
 
 
 def make_inputs(
     model: EmbeddingModel, data: DevelopmentData, config: TrialConfig, *, device: torch.device
 ) -> TrialInputs:
-    """Returns pixel inputs, or kept activations where a part of the trunk is frozen."""
+    """Returns pixel inputs, or cached activations if blocks of the trunk are frozen."""
     if not is_cached(model, config):
         train, validation = _pixels(data, config)
         return TrialInputs(train, validation, are_activations=False)
-    wanted_train, wanted_validation = want_activations(model, data, config, device=device)
-    return TrialInputs(wanted_train.load(), wanted_validation.load(), are_activations=True)
+    cached_train, cached_validation = make_cached_activations(model, data, config, device=device)
+    return TrialInputs(cached_train.load(), cached_validation.load(), are_activations=True)
 
 
 def is_cached(model: EmbeddingModel, config: TrialConfig) -> bool:
-    """Returns whether a part of the trunk is frozen, and what it gives is kept."""
+    """Returns whether the trunk has frozen blocks whose activations are cached."""
     return config.trunk.cache and len(model.frozen) > 0
 
 
-def want_activations(
+def make_cached_activations(
     model: EmbeddingModel, data: DevelopmentData, config: TrialConfig, *, device: torch.device
-) -> tuple["WantedActivations", "WantedActivations"]:
-    """Returns what a trial wants of its training and of its validation images."""
+) -> tuple["CachedActivations", "CachedActivations"]:
+    """Returns the cached activations of a trial's training and validation images."""
     train, validation = _pixels(data, config)
     of_images = partial(
-        WantedActivations, model, config, content_hash=data.info.content_hash, device=device
+        CachedActivations, model, config, content_hash=data.info.content_hash, device=device
     )
     return of_images(train, num_views=config.trunk.cache_views), of_images(validation)
 
@@ -103,8 +103,8 @@ def _pixels(data: DevelopmentData, config: TrialConfig) -> tuple[ImageInputs, Im
     )
 
 
-class WantedActivations:
-    """What the frozen part of a model makes of a set of images, kept or still to be computed."""
+class CachedActivations:
+    """Outputs of a model's frozen blocks for a set of images, on disk or still to be computed."""
 
     def __init__(
         self,
@@ -116,15 +116,15 @@ class WantedActivations:
         device: torch.device,
         num_views: int = 1,
     ) -> None:
-        """Names the activations.
+        """Derives the name of the activations from all that decides their values.
 
         Args:
-            model: the model, with the frozen part of which they are.
-            config: of the trial.
+            model: the model with the frozen blocks.
+            config: configuration of the trial.
             inputs: the images.
-            content_hash: of the prepared data that the images are from.
+            content_hash: hash of the prepared data.
             device: where the model is.
-            num_views: the first view is plain, the others are augmented.
+            num_views: views per image; the first is plain, the others are augmented.
         """
         self.num_views = num_views
         self.facts = _describe(model, config, content_hash, device)
@@ -136,21 +136,21 @@ class WantedActivations:
         return len(self._inputs)
 
     @property
-    def block(self) -> int:
-        """How many images pass through the network at once: what is computed is whole blocks."""
+    def chunk_size(self) -> int:
+        """Images per forward pass; views are computed in whole chunks."""
         return self._config.evaluation.batch_size
 
     def load(self) -> ActivationInputs:
-        """Returns all views; computes those that nobody has computed before."""
+        """Returns all views; computes those that are not on disk."""
         return ActivationInputs([self._load_view(view) for view in range(self.num_views)])
 
     def compute(self, view: int, start: int, stop: int) -> Iterator[Rows]:
-        """Yields the activations of a range of images block by block; start is that of a block."""
-        assert start % self.block == 0
-        for first in range(start, stop, self.block):
-            indices = np.arange(first, min(first + self.block, stop))
-            # A stream for the view and block, not for the trial's seed: trials share the files,
-            # and whoever computes a block gets the same bits.
+        """Yields the activations of a range of images chunk by chunk; start begins a chunk."""
+        assert start % self.chunk_size == 0
+        for first in range(start, stop, self.chunk_size):
+            indices = np.arange(first, min(first + self.chunk_size, stop))
+            # The stream depends on the view and chunk, not on the trial's seed: trials share the
+            # files, and every process must compute the same bits.
             stream = numpy_stream(0, f"cached view {view}", step=first)
             batch = self._inputs.augmented(indices, stream) if view else self._inputs.plain(indices)
             rows = self._model.frozen_activations(batch.to(self._device))
@@ -160,10 +160,10 @@ class WantedActivations:
         found = self.stored.open_view(view)
         if found is not None:
             return found
-        # One process of the machine computes while the others wait for its result.
+        # One process of the machine computes; the others wait for its result.
         with folder_lock(self.stored.folder):
             if not self.stored.has_view(view):
-                _LOGGER.info("computing view %d of the frozen trunk for %d images", view, len(self))
+                _LOGGER.info("computing cached view %d of %d images", view, len(self))
                 parts = self.compute(view, 0, len(self))
                 self.stored.write_view(view, parts, num_images=len(self), facts=self.facts)
         found = self.stored.open_view(view)
@@ -174,7 +174,7 @@ class WantedActivations:
 def _describe(
     model: EmbeddingModel, config: TrialConfig, content_hash: str, device: torch.device
 ) -> dict[str, Any]:
-    """Returns all that the activations depend on but the choice of images."""
+    """Returns all that the activations depend on, except the set of images."""
     return {
         "format": _FORMAT,
         "data": content_hash,

@@ -1,4 +1,4 @@
-"""Holds threads and the global random state still, so that bits depend on the seed alone."""
+"""Fixes threads and torch's global random state, so that results depend on the seed alone."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from dml_core.seeding import stream_seed
 
 @contextmanager
 def limited_threads(count: int) -> Iterator[None]:
-    """Runs torch and faiss with `count` threads, and puts the former numbers back."""
+    """Runs torch and faiss with `count` threads, and restores the previous numbers."""
     torch_threads, faiss_threads = torch.get_num_threads(), faiss.omp_get_max_threads()
     torch.set_num_threads(count)
     faiss.omp_set_num_threads(count)
@@ -24,9 +24,9 @@ def limited_threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def seeded_torch(seed: int, purpose: str, *, epoch: int = 0) -> Iterator[None]:
-    """Seeds torch's global generators from a named stream, and puts their state back after.
+    """Seeds torch's global generators from a named stream, and restores their state at exit.
 
-    For what draws from the global state and takes no generator: weight initialisation, dropout.
+    For operations that take no generator: weight initialisation, dropout.
     """
     devices = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices=devices):
@@ -35,10 +35,10 @@ def seeded_torch(seed: int, purpose: str, *, epoch: int = 0) -> Iterator[None]:
 
 
 def choose_device(name: str) -> torch.device:
-    """Returns the device that `training.device` names.
+    """Returns the device of `training.device`.
 
     Raises:
-        ValueError: when it names a GPU and there is none.
+        ValueError: when a GPU is requested and there is none.
     """
     has_gpu = torch.cuda.is_available()
     if name == "auto":

@@ -19,7 +19,7 @@ from dml_core.training.optimizers import (
     compute_learning_rate_factor,
     get_learning_rates,
     set_learning_rates,
-    stand_in_for,
+    with_dense_gradient,
 )
 from dml_core.training.report import EpochReport
 from dml_core.training.state import TrialState
@@ -148,7 +148,7 @@ def _clip_gradients(state: TrialState) -> None:
     if training.gradient_clip == "none":
         return
     parameters = [
-        stand_in_for(parameter)
+        with_dense_gradient(parameter)
         for group in state.optimizer.param_groups
         for parameter in group["params"]
     ]

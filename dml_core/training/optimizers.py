@@ -1,6 +1,6 @@
-"""The optimisers with their parameter groups and learning rates; sampled rows are updated alone."""
+"""Optimisers, their parameter groups and learning rates, and sparse updates of sampled rows."""
 
-# C = rows of the parameter, K = rows that took part, D = their length
+# C = rows of the parameter, K = sampled rows, D = length of a row
 
 import inspect
 import math
@@ -26,10 +26,10 @@ from dml_core.config.training import (
 def compute_learning_rate_factor(
     schedule: ScheduleConfig, *, epoch: int, step: int, num_steps: int
 ) -> float:
-    """Returns what the learning rate is multiplied by.
+    """Returns the factor of the base learning rate.
 
     Args:
-        schedule: the kind and its knobs.
+        schedule: the schedule's configuration.
         epoch: finished epochs.
         step: finished steps since the start of training.
         num_steps: steps of the whole training.
@@ -53,13 +53,13 @@ def build_optimizer(
     device: torch.device,
     samples_rows: bool = False,
 ) -> Optimizer:
-    """Returns the optimiser; each part's group has its own base learning rate.
+    """Returns the optimiser with one parameter group and base learning rate per part.
 
     Args:
-        config: the optimiser's knobs.
+        config: the optimiser's configuration.
         parts: parameters under "trunk", "head" and "proxies"; empty parts get no group.
         device: where the parameters are.
-        samples_rows: whether gradients may be sparse, of rows that took part in the step.
+        samples_rows: whether gradients may be sparse, with the sampled rows only.
     """
     factors = {
         "trunk": config.trunk_factor,
@@ -71,7 +71,7 @@ def build_optimizer(
         rate = config.learning_rate * factors[part]
         if chosen := list(parameters):
             groups.append({"params": chosen, "lr": rate, "base_lr": rate, "part": part})
-    # One kernel for all parameters: a tenth of the time of one call each, on small networks.
+    # One kernel for all parameters takes a tenth of the time on small networks.
     fused = device.type in ("cpu", "cuda")
     if isinstance(config, AdamWConfig):
         betas = (config.beta1, config.beta2)
@@ -89,7 +89,7 @@ def set_learning_rates(optimizer: Optimizer, factor: float) -> None:
 
 
 def get_learning_rates(optimizer: Optimizer) -> dict[str, float]:
-    """Returns the present learning rate of each part."""
+    """Returns the current learning rate of each part."""
     return {group["part"]: float(group["lr"]) for group in optimizer.param_groups}
 
 
@@ -98,7 +98,7 @@ def _bare(method: Callable[..., Any]) -> Any:
 
 
 class EagerOptimizer(Optimizer):
-    """The methods that all optimisers share."""
+    """Methods of torch's optimisers without the decorator that imports torch's compiler."""
 
     add_param_group = _bare(Optimizer.add_param_group)
     zero_grad = _bare(Optimizer.zero_grad)
@@ -107,52 +107,52 @@ class EagerOptimizer(Optimizer):
 
 
 class EagerAdamW(EagerOptimizer, AdamW):
-    """AdamW, the same bit for bit."""
+    """torch's AdamW, bit for bit."""
 
-    # What is taken off also turns gradients off, as long as the step itself has none.
+    # The removed decorator also disables gradients, so no_grad replaces it.
     step = torch.no_grad()(_bare(AdamW.step))
 
 
 class EagerSgd(EagerOptimizer, SGD):
-    """Stochastic gradient descent, the same bit for bit."""
+    """torch's SGD, bit for bit."""
 
     step = torch.no_grad()(_bare(SGD.step))
 
 
-# Enough rows to fill vector units, few enough that what is made of them stays in the cache.
+# Enough rows to fill vector units, few enough for intermediate results to stay in the cache.
 _VALUES_AT_ONCE = 2**17
-# Where the optimisers of torch keep the one count of a parameter, there is one for each row.
+# torch keeps one step count per parameter under this name; here it is one per row.
 _STEPS = "step"
 
 
 class SampledRowsOptimizer(Optimizer):
-    """Adds to an optimiser what it does with sparse gradients; dense ones it treats as ever.
+    """Adds sparse updates to an optimiser; dense gradients are handled by torch.
 
-    A sparse gradient names each row at most once, as that of a draw without repetition does.
-    Checkpoints leave out the state of rows that never took part.
+    Each row behaves as if it had its own optimiser, stepped only when sampled. A sparse gradient
+    holds each row at most once. Checkpoints omit the state of rows that were never sampled.
     """
 
     @abstractmethod
-    def start_rows(self, parameter: Tensor) -> dict[str, Tensor]:
-        """Returns the state of all rows before their first step, but for their counts."""
+    def init_rows(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Returns the state of all rows before their first step, without the step counts."""
 
     @abstractmethod
-    def move_rows(
+    def update_rows(
         self, parameter: Tensor, rows: Tensor, gradient: Tensor, group: dict[str, Any]
     ) -> None:
-        """Moves some rows, whose counts include this step, and their state in place.
+        """Updates some rows and their state in place; their counts include this step.
 
         Args:
             parameter: (C, D).
-            rows: (K,) which of its rows.
-            gradient: (K, D) their gradients.
-            group: the knobs.
+            rows: (K,) indices of the rows.
+            gradient: (K, D) gradients of the rows.
+            group: the parameter group.
         """
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Moves what has a gradient."""
-        assert closure is None, "a step is taken once, with the gradients that are there"
+        """Updates every parameter that has a gradient."""
+        assert closure is None, "a closure would evaluate the loss again"
         sampled = [
             (parameter, parameter.grad, group)
             for group in self.param_groups
@@ -170,42 +170,42 @@ class SampledRowsOptimizer(Optimizer):
         state = self.state[parameter]
         if not _has_rows(state):
             counts = torch.zeros(len(parameter), device=parameter.device)
-            self.state[parameter] = state = {_STEPS: counts, **self.start_rows(parameter)}
+            self.state[parameter] = state = {_STEPS: counts, **self.init_rows(parameter)}
         at_once = max(1, _VALUES_AT_ONCE // max(1, parameter.shape[1]))
         rows, values = gradient._indices()[0], gradient._values()
         for start in range(0, len(rows), at_once):
             some, of_some = rows[start : start + at_once], values[start : start + at_once]
             state[_STEPS].index_add_(0, some, torch.ones_like(some, dtype=torch.float32))
-            self.move_rows(parameter, some, of_some, group)
+            self.update_rows(parameter, some, of_some, group)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the state, that of rows that never took part left out."""
+        """Returns the state without that of rows that were never sampled."""
         packed = super().state_dict()
         return {**packed, "state": {key: _pack(of) for key, of in packed["state"].items()}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a state that `state_dict` gave."""
+        """Loads a state from `state_dict`."""
         states = {key: _unpack(packed) for key, packed in state_dict["state"].items()}
         super().load_state_dict({**state_dict, "state": states})
 
 
 class SampledRowsAdamW(SampledRowsOptimizer, EagerAdamW):
-    """AdamW in which each row corrects its moments' bias by its own number of steps."""
+    """AdamW with bias correction by each row's own number of steps."""
 
-    def start_rows(self, parameter: Tensor) -> dict[str, Tensor]:
-        """Returns zero moments, the two of a row beside each other.
+    def init_rows(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Returns zero moments, both moments of a row adjacent.
 
-        Finding a row in a gigabyte takes longer than reading it, so that one is found for both.
+        Locating a row in a gigabyte takes longer than reading it, so both share one lookup.
         """
         return {"moments": parameter.new_zeros(len(parameter), 2, parameter.shape[1])}
 
-    def move_rows(
+    def update_rows(
         self, parameter: Tensor, rows: Tensor, gradient: Tensor, group: dict[str, Any]
     ) -> None:
-        """Moves rows by AdamW's rule."""
+        """Updates rows by AdamW's rule."""
         (beta1, beta2), rate = group["betas"], group["lr"]
         state = self.state[parameter]
-        # In double, as torch does: 1 - 0.999 has but four digits in single precision.
+        # In double, as torch does: 1 - 0.999 keeps only four digits in single precision.
         steps = state[_STEPS].index_select(0, rows).double().unsqueeze(1)
         second_scale = (1 - beta2**steps).sqrt_()
         first_scale = (-rate * second_scale / (1 - beta1**steps)).to(gradient.dtype)
@@ -221,16 +221,16 @@ class SampledRowsAdamW(SampledRowsOptimizer, EagerAdamW):
 
 
 class SampledRowsSgd(SampledRowsOptimizer, EagerSgd):
-    """Stochastic gradient descent in which each row has its own momentum."""
+    """SGD with each row's own momentum."""
 
-    def start_rows(self, parameter: Tensor) -> dict[str, Tensor]:
+    def init_rows(self, parameter: Tensor) -> dict[str, Tensor]:
         """Returns zero momentum."""
         return {"momentum_buffer": torch.zeros_like(parameter)}
 
-    def move_rows(
+    def update_rows(
         self, parameter: Tensor, rows: Tensor, gradient: Tensor, group: dict[str, Any]
     ) -> None:
-        """Moves rows against their momentum, weight decay being a part of the gradient."""
+        """Updates rows by their momentum; weight decay is part of the gradient."""
         moved = parameter.index_select(0, rows)
         pull = gradient.add(moved, alpha=group["weight_decay"])
         momentum = self.state[parameter]["momentum_buffer"]
@@ -239,11 +239,11 @@ class SampledRowsSgd(SampledRowsOptimizer, EagerSgd):
         _put(parameter, rows, moved.add_(speed, alpha=-group["lr"]))
 
 
-def stand_in_for(parameter: Tensor) -> Tensor:
-    """Returns what has the parameter's gradient as a dense one, to clip it in place.
+def with_dense_gradient(parameter: Tensor) -> Tensor:
+    """Returns a tensor with the parameter's gradient in dense form, for clipping in place.
 
-    Where the gradient is sparse that is a tensor with the rows that took part, which share their
-    gradient's memory; else it is the parameter itself.
+    For a sparse gradient it is a tensor of the sampled rows that shares the gradient's memory,
+    otherwise the parameter itself.
     """
     if parameter.grad is None or not parameter.grad.is_sparse:
         return parameter
@@ -254,27 +254,27 @@ def stand_in_for(parameter: Tensor) -> Tensor:
 
 
 def _put(whole: Tensor, rows: Tensor, values: Tensor) -> None:
-    """Writes some rows of a contiguous (C, D) tensor."""
+    """Writes rows of a contiguous (C, D) tensor."""
     if whole.device.type != "cpu" or not whole.is_contiguous():
         whole.index_copy_(0, rows, values)
         return
-    # NumPy copies a row as one item of many bytes, three times as fast as torch its numbers.
+    # NumPy copies a row as one item of many bytes, three times as fast as torch.
     row = f"V{whole.shape[1] * whole.element_size()}"
     target, source = whole.detach().numpy().view(row), values.numpy().view(row)
     target[rows.numpy(), 0] = source[:, 0]
 
 
 def _has_rows(state: dict[str, Any]) -> bool:
-    """Returns whether a parameter's state is kept row by row."""
+    """Returns whether a parameter's state is stored by row."""
     return _STEPS in state and state[_STEPS].ndim == 1
 
 
 def _pack(state: dict[str, Any]) -> dict[str, Any]:
-    """Returns the state of the rows that took part ever, where they are the minority."""
+    """Returns the state of the rows that were ever sampled, if they are the minority."""
     if not _has_rows(state):
         return state
     rows = state[_STEPS].nonzero().squeeze(1)
-    # Beyond that a copy of the chosen rows would cost more memory than it saves on disk.
+    # Otherwise the copy would cost more memory than it saves on disk.
     if 2 * len(rows) > len(state[_STEPS]):
         return state
     chosen = {name: values.index_select(0, rows) for name, values in state.items()}

@@ -18,7 +18,7 @@ from dml_core.config import TrialConfig
 from dml_core.config.pipeline import PipelineConfig, RayConfig
 from dml_core.data.atomic_folder import folder_lock
 from dml_core.training.activation_store import Rows, StoredSet, store_root
-from dml_core.training.activations import WantedActivations, is_cached, want_activations
+from dml_core.training.activations import CachedActivations, is_cached, make_cached_activations
 from dml_core.training.determinism import choose_device, limited_threads
 from dml_core.training.state import build_trial_model
 from dml_core.trials.key import hash_training_code, read_libraries
@@ -66,7 +66,7 @@ class WantedView:
 def list_views(order: TrunkOrder) -> list[WantedView]:
     """Returns the views that the trials of an order read; none where nothing is frozen."""
     return [
-        WantedView(place, view, wanted.name, len(wanted), wanted.block, wanted.facts)
+        WantedView(place, view, wanted.name, len(wanted), wanted.chunk_size, wanted.facts)
         for place, wanted in enumerate(_want(order))
         for view in range(wanted.num_views)
     ]
@@ -106,14 +106,14 @@ def _place(order: TrunkOrder) -> TrialConfig:
     return provide_data(config, order.data_source, expected=order.data_version)
 
 
-def _want(order: TrunkOrder) -> list[WantedActivations]:
+def _want(order: TrunkOrder) -> list[CachedActivations]:
     config = _place(order)
     data = open_once(config, expected=order.data_version)
     device: torch.device = choose_device(config.training.device)
     model = build_trial_model(config, in_channels=data.info.channels, device=device)
     if not is_cached(model, config):
         return []
-    return list(want_activations(model, data, config, device=device))
+    return list(make_cached_activations(model, data, config, device=device))
 
 
 LOGGER = logging.getLogger(__name__)

@@ -66,5 +66,5 @@ def test_the_default_is_the_cpu(cards):
 
 
 def test_without_a_card_it_says_what_to_do():
-    with pytest.raises(ValueError, match=r"search_device=gpu needs a graphics card .* sees none"):
+    with pytest.raises(ValueError, match=r"search_device=gpu needs a GPU .* sees none"):
         evaluate("gpu")

@@ -63,6 +63,6 @@ def test_a_killed_process_of_the_pool_costs_no_score(tmp_path, caplog):
     assert len(killed) == 2
     assert [winner.seed for winner in winners] == [0, 1, 2, 3, 4, 5]
     assert told == [(done, 6) for done in range(1, 7)]
-    assert "one of 2 processes that evaluate was killed" in caplog.text
+    assert "one of 2 evaluation processes was killed" in caplog.text
     assert "winners are evaluated one at a time" in caplog.text
     assert all(winner.scores == winners[0].scores for winner in winners)

@@ -12,7 +12,7 @@ from dml_core.training.optimizers import (
     SampledRowsOptimizer,
     build_optimizer,
     set_learning_rates,
-    stand_in_for,
+    with_dense_gradient,
 )
 from dml_core.training.state import build_state
 from tests.dml_core.training.test_trial import assert_same_checkpoints, train
@@ -142,11 +142,11 @@ def test_sparse_gradients_are_clipped_as_dense_ones(kind):
     }[kind]
     for parameter in (sparse, dense):
         other.grad = torch.full_like(other, 2.0)
-        clip([stand_in_for(parameter), stand_in_for(other)], 0.5)
+        clip([with_dense_gradient(parameter), with_dense_gradient(other)], 0.5)
     assert sparse.grad is not None
     torch.testing.assert_close(sparse.grad.to_dense(), dense.grad)
     assert dense.grad.abs().max() <= 0.5
-    assert stand_in_for(other) is other
+    assert with_dense_gradient(other) is other
 
 
 def test_a_trial_with_a_proxy_ratio_moves_only_the_proxies_of_its_steps(tiny_root, tmp_path):
