@@ -1,4 +1,4 @@
-"""The ranges and choices that a nuisance value is searched in."""
+"""Ranges and choices of nuisance values: the dimensions of a search space."""
 
 import math
 from collections.abc import Mapping
@@ -14,48 +14,48 @@ RangeKind = Literal["uniform", "log_uniform", "int_uniform"]
 
 KINDS = ("uniform", "log_uniform", "int_uniform", "choice")
 MAX_WHOLE_NUMBER = 2**53
-"""Ends of int_uniform are at most so large: beyond it floats skip whole numbers."""
+"""Largest bound of int_uniform: beyond it floats skip integers."""
 MAX_OPTIONS = 1_000
 AT_BOUND_FRACTION = 0.05
-"""A value so near to the end of its range, as a share of the range, was found at the bound."""
+"""A value within this share of its range from an end counts as at the bound."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from low to high, both included."""
+    """Numbers from low to high, inclusive."""
 
     kind: RangeKind
-    """uniform; log_uniform, where each power of ten is as likely; int_uniform, whole numbers."""
+    """uniform; log_uniform, uniform in the logarithm; int_uniform, integers."""
     low: float
     high: float
 
     def sample(self, stream: np.random.Generator) -> float | int:
-        """Returns a random number of the range, with six digits, so that it can be typed again."""
+        """Returns a random number of the range, rounded to six digits so that it can be retyped."""
         if self.kind == "int_uniform":
             return int(stream.integers(int(self.low), int(self.high), endpoint=True))
         drawn = self._from_position(float(stream.random()))
         return min(max(float(f"{drawn:.6g}"), self.low), self.high)
 
     def corners(self) -> tuple[Any, ...]:
-        """Returns the values that show whether all values are allowed: both ends."""
+        """Returns the values to check for validity: both ends."""
         return (self.low, self.high)
 
     def contains(self, value: Any) -> bool:
-        """Whether the value lies in the range and is of its type."""
+        """Returns whether the value lies in the range and has its type."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         is_whole = self.kind != "int_uniform" or float(value).is_integer()
         return is_whole and self.low <= value <= self.high
 
     def find_bound(self, value: Any) -> Bound | None:
-        """Returns at which end of the range the value lies, if it lies within 5 % of one."""
+        """Returns the end of the range that the value lies within 5 % of, if any."""
         position = self._to_position(float(value))
         if position <= AT_BOUND_FRACTION:
             return "low"
         return "high" if position >= 1 - AT_BOUND_FRACTION else None
 
     def describe(self) -> dict[str, Any]:
-        """Returns the range as a study writes it."""
+        """Returns the range as written in a study."""
         return {self.kind: [self.low, self.high]}
 
     def _from_position(self, position: float) -> float:
@@ -72,31 +72,31 @@ class Range:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some values."""
+    """One of several options."""
 
     options: tuple[Any, ...]
 
     @property
     def kind(self) -> Literal["choice"]:
-        """The word that a study writes for it."""
+        """The key of a choice in a study."""
         return "choice"
 
     def sample(self, stream: np.random.Generator) -> Any:
-        """Returns one of the options, each as likely."""
+        """Returns a random option; all are equally likely."""
         return self.options[int(stream.integers(len(self.options)))]
 
     def corners(self) -> tuple[Any, ...]:
-        """Returns the values that show whether all values are allowed: every option."""
+        """Returns the values to check for validity: every option."""
         return self.options
 
     def contains(self, value: Any) -> bool:
-        """Whether the value is an option."""
+        """Returns whether the value is an option."""
         return value in self.options
 
     def find_bound(self, value: Any) -> Bound | None:
-        """Returns at which end the value lies, where the options are three numbers or more."""
+        """Returns the end at which the value lies, if the options are three or more numbers."""
         numbers = [option for option in self.options if _is_number(option)]
-        # Of two options each is an end, and words have no order: a bound would say nothing.
+        # Each of two options is an end, and words have no order.
         if len(numbers) < max(3, len(self.options)):
             return None
         if value == min(numbers):
@@ -104,26 +104,26 @@ class Choice:
         return "high" if value == max(numbers) else None
 
     def describe(self) -> dict[str, Any]:
-        """Returns the choice as a study writes it."""
+        """Returns the choice as written in a study."""
         return {"choice": list(self.options)}
 
 
 def is_dimension(value: Any) -> bool:
-    """Whether a value of a study file is meant as a range or a choice."""
+    """Returns whether a value of a study file is a range or a choice."""
     return isinstance(value, Mapping) and any(key in KINDS for key in value)
 
 
 def parse_dimension(value: Any) -> Range | Choice:
-    """Returns what `{log_uniform: [low, high]}` or `{choice: [...]}` stands for.
+    """Parses `{log_uniform: [low, high]}`, `{choice: [...]}` and the like.
 
     Raises:
-        ValueError: with the rule and what was found.
+        ValueError: with the rule and the value.
     """
     if isinstance(value, Range | Choice):
         return value
     if not isinstance(value, Mapping) or len(value) != 1 or next(iter(value)) not in KINDS:
         raise ValueError(
-            "must say where to search, as {log_uniform: [low, high]}, with one of "
+            "must be a search range, as {log_uniform: [low, high]}, with one of "
             f"{', '.join(KINDS)}. Got {value!r}. A value that is not searched belongs in fixed"
         )
     kind, inside = next(iter(value.items()))
@@ -151,7 +151,7 @@ def _parse_range(kind: RangeKind, ends: Any) -> Range:
         raise ValueError(f"{kind} must be two finite numbers, [low, high]. Got {ends!r}")
     low, high = ends
     if kind == "int_uniform" and not (float(low).is_integer() and float(high).is_integer()):
-        raise ValueError(f"int_uniform must go from a whole number to another. Got {ends!r}")
+        raise ValueError(f"int_uniform must have two integers. Got {ends!r}")
     if low >= high:
         raise ValueError(f"{kind} must have low < high. Got low={low} and high={high}")
     if kind == "log_uniform" and low <= 0:
@@ -163,7 +163,7 @@ def _parse_range(kind: RangeKind, ends: Any) -> Range:
 
 
 Dimension = Range | Choice
-"""What one nuisance value is searched in."""
+"""The range or choice of one nuisance value."""
 
 DimensionField = Annotated[Dimension, PlainValidator(parse_dimension)]
-"""A Dimension in a pydantic model."""
+"""A `Dimension` as a pydantic field."""

@@ -1,4 +1,4 @@
-"""Reads study files and reports everything that is wrong with one at once."""
+"""Reads study files and reports all their problems at once."""
 
 import copy
 import re
@@ -38,10 +38,10 @@ _PLACEHOLDER = Study(question="?", arms={"arm": ArmDefinition()})
 
 
 def read_definition(content: dict[str, Any]) -> tuple[Study, list[str]]:
-    """Returns the study and what is wrong with its form, a sentence each.
+    """Returns the study and the problems of its form, one sentence each.
 
-    Where something is wrong, the study is what remains without it, so that its values can be
-    checked too, and all problems be reported at once.
+    Malformed entries are removed from the study, so that the other values can be checked and all
+    problems be reported at once.
     """
     problems: list[str] = []
     has_lost_arms = False
@@ -51,11 +51,11 @@ def read_definition(content: dict[str, Any]) -> tuple[Study, list[str]]:
             return Study.model_validate(rest), problems
         except ValidationError as error:
             locations = [detail["loc"] for detail in error.errors(include_url=False)]
-            # Where arms were malformed and left out, it is no news that none are there.
+            # Do not report missing arms that were removed as malformed.
             if () not in locations or not has_lost_arms:
                 problems += _describe(error)
             removed = [_leave_out(rest, location) for location in locations if location]
-            # Without this a problem that cannot be left out would be met again for ever.
+            # Otherwise a problem that cannot be removed would loop forever.
             if () in locations or not any(removed):
                 return _PLACEHOLDER, problems
             has_lost_arms |= any(location[0] in ("arms", "grid") for location in locations)
@@ -73,7 +73,7 @@ def _clean(text: str) -> str:
 
 
 def _leave_out(content: dict[str, Any], location: Sequence[int | str]) -> bool:
-    """Removes the innermost named entry that a problem's location leads to, if it is there."""
+    """Removes the innermost named entry at the location of a problem, if it is there."""
     if location[0] == "question":
         content["question"] = "?"
         return True
@@ -83,7 +83,7 @@ def _leave_out(content: dict[str, Any], location: Sequence[int | str]) -> bool:
         if not isinstance(node, dict) or part not in node:
             break
         owner, name, node = node, part, node[part]
-    # An entry with two problems is gone when the second one is looked at.
+    # An entry with two problems is already gone at the second one.
     if owner is not None:
         del owner[name]
     return owner is not None
@@ -98,11 +98,11 @@ def _known_keys() -> list[str]:
 
 
 FILE_PROFILE = "quick"
-"""The profile that is the file itself."""
+"""The name of the study as written in its file."""
 
 
 def is_file_itself(profile: str | None) -> bool:
-    """Whether a profile changes nothing: the file's own size has a name too."""
+    """Returns whether a profile name means the study as written in its file."""
     return profile is None or profile == FILE_PROFILE
 
 
@@ -114,31 +114,29 @@ def load_study(
     size: TrainingSize | None = None,
     text: str | None = None,
 ) -> ResolvedStudy:
-    """Returns the study in a file, over the project's params.yaml and below its `--set`.
+    """Returns the study of a file, resolved over params.yaml and under `--set`.
 
     Args:
-        path: the study's file; its name without the ending is the study's name.
+        path: the study's file; its stem is the study's name.
         project: params.yaml and `--set`.
-        profile: which of the study's profiles to put over it; None or `quick` takes the study as
-            it is.
-        size: of the prepared data, where it is known; then batches that cannot be made of them
-            are found too.
-        text: the file's content where it was read before; None reads the file.
+        profile: name of a profile to apply; None or `quick` takes the study as written.
+        size: size of the training set, if known; then impossible batches are found too.
+        text: content of the file, if already read; None reads the file.
 
     Raises:
-        ConfigError: with the file, and every problem with its key.
+        ConfigError: with the file and every problem.
     """
     text = read_yaml_text(path) if text is None else text
     definition, problems = read_definition(read_yaml_mapping(path, text=text))
     is_well_formed = not problems
     if not re.match(NAME_PATTERN, path.stem):
         problems.append(
-            f"the file's name must be of up to 80 letters, digits, dots, dashes and underscores, "
-            f"since results are filed under it. Got {path.stem!r}. Rename the file."
+            f"the file's name must have up to 80 letters, digits, dots, dashes and underscores, "
+            f"since it names the results' folder. Got {path.stem!r}. Rename the file."
         )
     if FILE_PROFILE in definition.profiles:
         problems.append(
-            f"profiles.{FILE_PROFILE} is the file itself and cannot be another size of it. "
+            f"profiles.{FILE_PROFILE} is the name of the study itself and cannot be a profile. "
             "Put its values into the study."
         )
     chosen, arms = _put_profile_over(definition, profile, problems)
@@ -153,14 +151,14 @@ def load_study(
 
 
 def check_batches(study: ResolvedStudy, size: TrainingSize) -> None:
-    """Raises ConfigError where an arm's batches cannot be made of so many training images."""
+    """Raises ConfigError if an arm's batches cannot be drawn from a training set of this size."""
     problems = find_arm_problems(study, size)
     if problems:
         raise ConfigError(str(study.path), problems)
 
 
 def list_studies(folder: Path) -> list[Path]:
-    """Returns the study files of a folder, by name; none where there is no such folder."""
+    """Returns the study files of a folder, by name; none if there is no such folder."""
     return sorted(path for path in folder.glob("*.y*ml") if path.suffix in (".yaml", ".yml"))
 
 
@@ -211,7 +209,7 @@ def _assemble(
 def _list_variants(
     path: Path, definition: Study, project: ProjectConfig
 ) -> dict[str, ResolvedStudy]:
-    """Returns the study by "", and as each of its profiles makes it by the profile's name."""
+    """Returns the study under "", and with each profile under the profile's name."""
     changed = {"": definition}
     changed |= {name: apply_profile(definition, p) for name, p in definition.profiles.items()}
     return {
@@ -227,7 +225,7 @@ def _find_problems(
     problems = find_key_problems(study)
     if len({arm.name for arm in study.arms}) == len(study.arms):
         problems += find_arm_problems(study, size)
-    # What was not read is missing from the study, so these would report what is not so.
+    # Removed entries are missing from the study, so these checks would report false problems.
     if not is_well_formed:
         return problems
     configs = resolve_arms(study)

@@ -1,4 +1,4 @@
-"""The metrics that a study gives: their names, directions and units."""
+"""Names, directions and units of the metrics of a study."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dml_core.config import TrialConfig
 
 Split = Literal["test", "validation"]
 LOWER_IS_BETTER = ("mean_label_distance_at_", "cost.", "train.loss")
-"""What stands in the names of metrics of which less is better."""
+"""Parts of the names of metrics for which lower is better."""
 
 TRAIN_METRICS = (
     "loss",
@@ -20,13 +20,13 @@ TRAIN_METRICS = (
     "left_out_pairs",
     "synthetic_fraction",
 )
-"""What training tells of an epoch; all but `loss` only by the losses that have it."""
+"""Numbers of an epoch's training; all except `loss` only from losses that have them."""
 COST_METRICS = ("step_seconds", "memory_mib")
 GRADIENT_METRICS = ("positive", "negative")
 TABLES = ("hardest_distances",)
 
 REDUCERS = ("first", "last", "mean")
-"""What may stand before the name of a curve to take one number of it."""
+"""Prefixes that reduce a curve to one number."""
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
 
@@ -34,7 +34,8 @@ _NUMBER = r"(\d+(?:\.\d+)?)"
 def list_metrics(config: TrialConfig, split: Split) -> list[str]:
     """Returns the metrics of a split by name, without the counts.
 
-    Validation leaves out what costs more than an epoch: clustering, bits and occlusion.
+    Validation omits clustering, binarised embeddings and occlusion, which take longer than an
+    epoch.
     """
     evaluation = config.evaluation
     retrieval = [*(f"recall_at_{k}" for k in evaluation.recall_at), "r_precision", "map_at_r"]
@@ -59,18 +60,18 @@ def list_metrics(config: TrialConfig, split: Split) -> list[str]:
 
 
 def split_reducer(metric: str) -> tuple[str, str]:
-    """Returns which number of a curve a metric asks for, or nothing, and the metric itself."""
+    """Returns the reducer of a metric (empty if it has none) and the metric itself."""
     first, _, rest = metric.partition(".")
     return (first, rest) if first in REDUCERS else ("", metric)
 
 
 def has_curve(metric: str) -> bool:
-    """Whether a training gives a curve of the metric: over epochs, hardness or a star's numbers."""
+    """Returns whether a training gives a curve of the metric: over epochs, hardness or a star."""
     return metric.split(".")[0] in ("validation", "train", "gradient", "table") or "*" in metric
 
 
 def match_star(pattern: str, name: str) -> float | None:
-    """Returns the number that a name has in the place of a pattern's star, or None.
+    """Returns the number of a name at the star of a pattern, or None.
 
     Example:
         `ndcg_at_*` and `ndcg_at_50` give 50.
@@ -81,7 +82,7 @@ def match_star(pattern: str, name: str) -> float | None:
 
 
 def is_higher_better(metric: str) -> bool:
-    """Whether a larger value of the metric, with or without its split, is a better one."""
+    """Returns whether a larger value of the metric, with or without its split, is better."""
     return not any(part in metric for part in LOWER_IS_BETTER)
 
 
@@ -90,35 +91,35 @@ _PLAIN = ("mean_label_distance_at_", "_distance", "_similarity", "left_out_pairs
 
 @dataclass(frozen=True)
 class Unit:
-    """What a value is multiplied by before it is shown, and what stands behind it."""
+    """How a value is displayed: its factor, suffix and digits."""
 
     factor: float
     name: str
-    """With the space before it; empty for plain numbers."""
+    """Suffix with a leading space; empty for plain numbers."""
     difference_name: str
-    """The same behind a difference: shares differ by points, not by percent."""
+    """Suffix of a difference: shares differ by points, not by percent."""
     digits: int
-    """After the point."""
+    """Digits after the decimal point."""
     is_share: bool = False
-    """Whether values go from 0 to 1."""
+    """Whether values lie between 0 and 1."""
 
     def show(self, value: float) -> str:
-        """Returns a value without its unit."""
+        """Returns a value as text, without its unit."""
         return f"{self.factor * value:.{self.digits}f}"
 
     def show_difference(self, value: float) -> str:
-        """Returns a difference with its sign, without its unit."""
+        """Returns a difference as text with its sign, without its unit."""
         return f"{self.factor * value:+.{self.digits}f}"
 
 
 SHARE = Unit(100, " %", " points", 1, is_share=True)
 PLAIN = Unit(1, "", "", 4)
 RATIO = Unit(100, " %", " %", 1)
-"""Of a ratio less 1."""
+"""Unit of a ratio less 1."""
 
 
 def unit_of(metric: str) -> Unit:
-    """Returns the unit of a metric's values, by its name with or without what stands before it."""
+    """Returns the unit of a metric, by its name with or without its prefix."""
     if "cost.step_seconds" in metric:
         return Unit(1000, " ms", " ms", 2)
     if "cost.memory_mib" in metric:

@@ -1,4 +1,4 @@
-"""A study resolved over its parameters: its arms, and the trials that it makes."""
+"""A study resolved over params.yaml: its arms and its trials."""
 
 import hashlib
 import itertools
@@ -20,19 +20,19 @@ from dml_core.trials.spec import Phase, TrialSpec
 
 @dataclass(frozen=True)
 class ResolvedArm:
-    """An arm with everything the study says about it."""
+    """An arm with its values, search space and reference."""
 
     name: str
     layer: dict[str, Any]
-    """Its scientific values by dotted key, those of the grid included."""
+    """Its scientific values by dotted key, including those of the grid."""
     space: Mapping[str, Dimension]
-    """What is tuned for it, the study's and its own, in the order of the keys."""
+    """Its nuisance values, the study's and its own, sorted by key."""
     compare_with: str = ""
-    """The arm that its score is compared with; empty for the study's baseline."""
+    """The arm to compare its score with; empty for the study's baseline."""
 
 
 def expand_arms(study: Study) -> list[ResolvedArm]:
-    """Returns the arms in the order of the file: each listed arm times the grid."""
+    """Returns the arms in the order of the file: each listed arm with each grid point."""
     listed = study.arms or {"": ArmDefinition()}
     return [
         _make_arm(study, name, definition, point)
@@ -42,13 +42,13 @@ def expand_arms(study: Study) -> list[ResolvedArm]:
 
 
 def name_grid_point(point: Mapping[str, Any], *, has_prefix: bool = False) -> str:
-    """Returns a short name that is safe as a folder's, such as `triplet-64` or `batch_size-30`.
+    """Returns a short folder-safe name, such as `triplet-64` or `batch_size-30`.
 
-    A word speaks for itself; a number does so only where it is the one number beside a word.
+    A word appears without its key; a number only if it is the only number beside a word.
 
     Args:
         point: a value for each key of the grid.
-        has_prefix: whether the name of a listed arm stands before it.
+        has_prefix: whether the name of a listed arm precedes it.
     """
     numbers = [key for key, value in point.items() if not isinstance(value, str)]
     speaks_alone = len(numbers) == 1 and (has_prefix or len(point) > 1)
@@ -62,7 +62,7 @@ def name_grid_point(point: Mapping[str, Any], *, has_prefix: bool = False) -> st
 
 
 def _grid_points(grid: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
-    # A grid without keys has one point, which changes nothing.
+    # An empty grid has one point without values.
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
@@ -75,9 +75,9 @@ def _make_arm(
         name=_join(name, suffix),
         # A grid may list whole sections, such as {name: triplet, margin: 0.1}.
         layer=flatten({**definition.scientific, **point}),
-        # Sorted, so that the order of lines in the file draws no other numbers.
+        # Sorted, so that samples do not depend on the order of lines in the file.
         space=dict(sorted(space.items())),
-        # With a grid, the same point of the other arm.
+        # With a grid, compare with the same grid point of the other arm.
         compare_with=_join(definition.compare_with, suffix) if definition.compare_with else "",
     )
 
@@ -93,47 +93,46 @@ def _make_safe(value: Any) -> str:
 
 @dataclass(frozen=True)
 class ResolvedStudy:
-    """Everything that decides a study's trials; equal ones give equal trials on every machine."""
+    """Everything that decides a study's trials; equal studies have equal trials everywhere."""
 
     name: str
     path: Path
-    """The file it was read from."""
+    """The file of the study."""
     definition: Study
-    """What the file says, with the profile put over it."""
+    """The content of the file, with the profile applied."""
     arms: tuple[ResolvedArm, ...]
     baseline: str
     trials_per_arm: int
-    """Tries for each arm with nuisance values; 0 where no arm has any."""
+    """Search trials per arm with nuisance values; 0 if no arm has any."""
     seeds: tuple[int, ...]
     folds: int
     searcher: Searcher
     scheduler: SchedulerConfig
     search_seed: int
     params: dict[str, Any]
-    """The trial's keys of params.yaml, below the study's `fixed`."""
+    """The trial's keys of params.yaml; the study's `fixed` overrides them."""
     overrides: dict[str, Any]
-    """The trial's keys of `--set`, above everything else."""
+    """The trial's keys of `--set`, which override everything else."""
     text: str = ""
-    """The file's content, as it was read."""
+    """The text of the file."""
 
     @property
     def digest(self) -> str:
-        """Sha256 over all that decides the trials' results, but for the data and the code.
+        """SHA-256 over all that decides the trials' results, except for data and code.
 
-        What is compared and drawn afterwards (baseline, figure) and how many folders the results
-        lie in has no part in it.
+        It does not cover the comparison and the figures (baseline, figure) or paths.
         """
         text = json.dumps(self._decisive(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def searched_arms(self) -> list[ResolvedArm]:
-        """The arms that have something to tune."""
+        """The arms that have nuisance values."""
         return [arm for arm in self.arms if arm.space]
 
     @property
     def references(self) -> dict[str, str]:
-        """For each arm but the baseline, the arm that it is compared with."""
+        """By arm except the baseline, the arm to compare it with."""
         return {
             arm.name: arm.compare_with or self.baseline
             for arm in self.arms
@@ -141,7 +140,7 @@ class ResolvedStudy:
         }
 
     def get_arm(self, name: str) -> ResolvedArm:
-        """Returns the arm with this name; a ValueError with the nearest one if there is none."""
+        """Returns the arm with this name; raises ValueError with the nearest name otherwise."""
         names = [arm.name for arm in self.arms]
         if name not in names:
             raise ValueError(
@@ -153,14 +152,14 @@ class ResolvedStudy:
     def resolve_config(
         self, arm_name: str, values: Mapping[str, Any] | None = None, *, seed: int, fold: int = 0
     ) -> TrialConfig:
-        """Returns the whole configuration of a trial of an arm.
+        """Returns the resolved configuration of a trial of an arm.
 
         Args:
-            arm_name: which arm.
-            values: its nuisance values; None takes a corner of their ranges, for all that they
-                do not touch.
-            seed: the trial's seed.
-            fold: which fold is its validation set.
+            arm_name: name of the arm.
+            values: nuisance values; None takes a corner of the search space, for callers that do
+                not read them.
+            seed: seed of the trial.
+            fold: fold of the validation set.
         """
         arm = self.get_arm(arm_name)
         if values is None:
@@ -176,22 +175,22 @@ class ResolvedStudy:
         )
 
     def arm_config(self, arm_name: str) -> TrialConfig:
-        """Returns an arm's configuration for everything that is not tuned, with the first seed."""
+        """Returns an arm's configuration with the first seed and placeholder nuisance values."""
         return self.resolve_config(arm_name, seed=self.seeds[0])
 
     def make_search_spec(
         self, arm_name: str, number: int, values: Mapping[str, Any], *, fold: int = 0
     ) -> TrialSpec:
-        """Returns the trial that tries nuisance values for an arm.
+        """Returns the search trial of an arm with these nuisance values.
 
         Raises:
-            ValueError: when the values are not those of the arm's search space, or the number or
-                the fold is out of its range.
+            ValueError: when the values are not in the arm's search space, or the number or fold is
+                out of range.
         """
         self._check_values(arm_name, values)
         if not (0 <= number < self.trials_per_arm and 0 <= fold < self.folds):
             raise ValueError(
-                f"study {self.name!r} has {self.trials_per_arm} tries an arm over {self.folds} "
+                f"study {self.name!r} has {self.trials_per_arm} trials per arm over {self.folds} "
                 f"fold(s). Got number {number} and fold {fold}."
             )
         suffix = f"-fold{fold}" if self.folds > 1 else ""
@@ -199,15 +198,15 @@ class ResolvedStudy:
         return self._spec(arm_name, f"{number}{suffix}", "search", number, values, config)
 
     def draw_values(self, arm_name: str, number: int) -> dict[str, Any]:
-        """Returns the nuisance values of an arm's try, for grid and random search.
+        """Returns the nuisance values of an arm's search trial, for grid and random search.
 
-        They depend on the search's seed, the study's, the arm's name and the number alone.
+        They depend only on the search seed, the names of study and arm, and the number.
         """
         arm = self.get_arm(arm_name)
         if self.searcher == "tpe":
             raise ValueError(
                 f"study {self.name!r} uses searcher: tpe, whose values depend on the results of "
-                "earlier tries, so they cannot be listed before."
+                "earlier trials, so they cannot be listed in advance."
             )
         if self.searcher == "grid":
             points = itertools.product(*(d.corners() for d in arm.space.values()))
@@ -216,9 +215,9 @@ class ResolvedStudy:
         return {key: dimension.sample(stream) for key, dimension in arm.space.items()}
 
     def search_specs(self) -> list[TrialSpec]:
-        """Returns every trial of a grid or random search, all arms' first tries before the second.
+        """Returns every trial of a grid or random search, alternating between the arms.
 
-        An arm without nuisance values has none. So every arm has come equally far at any time.
+        So all arms progress equally. An arm without nuisance values has no search trials.
         """
         return [
             self.make_search_spec(arm.name, number, self.draw_values(arm.name, number), fold=fold)
@@ -228,10 +227,10 @@ class ResolvedStudy:
         ]
 
     def repeat_specs(self, winners: Mapping[str, Mapping[str, Any]]) -> list[TrialSpec]:
-        """Returns each winner's trainings over all seeds, validated on the first fold.
+        """Returns the trials of each winner over all seeds, validated on the first fold.
 
         Args:
-            winners: nuisance values by arm; an arm that is not named is not repeated.
+            winners: nuisance values by arm; arms that are absent are not repeated.
         """
         for arm_name, values in winners.items():
             self._check_values(arm_name, values)
@@ -258,8 +257,7 @@ class ResolvedStudy:
         values: Mapping[str, Any],
         config: TrialConfig,
     ) -> TrialSpec:
-        # The three forms of suffix end differently, so no two trials share an id whatever the
-        # names of the arms.
+        # The three forms of suffix end differently, so trial ids are unique for any names of arms.
         trial_id = f"{arm_name}-{suffix}"
         return TrialSpec(trial_id, self.name, arm_name, phase, number, dict(values), config)
 
@@ -267,7 +265,7 @@ class ResolvedStudy:
         space = self.get_arm(arm_name).space
         if set(values) != set(space):
             raise ValueError(
-                f"study {self.name!r}, arm {arm_name!r}: the values must be those of its nuisance "
+                f"study {self.name!r}, arm {arm_name!r}: the values must be for its nuisance "
                 f"keys {sorted(space)}. Got {sorted(values)}."
             )
         outside = {key: value for key, value in values.items() if not space[key].contains(value)}
@@ -282,7 +280,7 @@ class ResolvedStudy:
         arms = {}
         for arm in self.arms:
             flat = to_flat_dict(self.arm_config(arm.name))
-            # Where the data lie decides nothing, and what became of leaks is in the data's hash.
+            # Paths decide nothing, and the hash of the data covers the handling of leaks.
             del flat["data.prepared_root"], flat["data.alias"], flat["data.on_leak"]
             arms[arm.name] = [flat, {key: d.describe() for key, d in arm.space.items()}]
         return {

@@ -1,4 +1,4 @@
-"""Finds figures and claims that a study's results could not give."""
+"""Finds figures and claims that the study's metrics cannot draw or decide."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ _MEASURED = {"cost": ("step_cost", COST_METRICS), "gradient": ("gradients", GRAD
 
 
 def split_metric(metric: str) -> tuple[str, str]:
-    """Returns what stands before a metric's first dot, and the rest."""
+    """Returns the prefix of a metric before its first dot, and the rest."""
     kind, _, name = metric.partition(".")
     return kind, name
 
@@ -33,12 +33,12 @@ def split_metric(metric: str) -> tuple[str, str]:
 def explain_missing(
     metric: str, configs: Mapping[str, TrialConfig], *, measures: Sequence[str]
 ) -> str:
-    """Returns why a metric cannot be had from every arm, as the rest of a sentence; or nothing.
+    """Returns why not every arm has a metric, as the end of a sentence; empty if all have it.
 
     Args:
-        metric: with what stands before it; a star in it stands for numbers.
-        configs: the arms that have to give it.
-        measures: what the study measures.
+        metric: the metric with its prefix; a star in it matches numbers.
+        configs: configurations of the arms that must have it.
+        measures: measures of the study.
     """
     kind, name = split_metric(metric)
     if kind not in KINDS or not name:
@@ -58,7 +58,7 @@ def explain_missing(
 def _explain_score(metric: str, configs: Mapping[str, TrialConfig], split: str) -> str:
     name = split_metric(metric)[1]
     if name.count("*") > 1:
-        return f"must have one star at most. Got {metric!r}."
+        return f"must have at most one star. Got {metric!r}."
     for arm, config in configs.items():
         known = list_metrics(config, "test" if split == "test" else "validation")
         if "*" in name:
@@ -104,18 +104,18 @@ _AXES = {
     "hardness": ("gradient",),
     "*": ("test", "validation"),
 }
-"""Which metrics a training gives a curve of, by its x."""
+"""Prefixes of metrics that a training gives a curve of, by x."""
 
 
 def find_figure_problems(
     study: Study, arms: Sequence[ResolvedArm], configs: Mapping[str, TrialConfig]
 ) -> list[str]:
-    """Returns what is wrong with a study's figures, a sentence each.
+    """Returns the problems of a study's figures, one sentence each.
 
     Args:
-        study: what the file says.
-        arms: the study's arms.
-        configs: the configuration of each arm that has a valid one.
+        study: the content of the file.
+        arms: the arms of the study.
+        configs: configurations of the arms that have a valid one.
     """
     varied = list_varied_keys(arms, configs)
     named = {"figure": study.figure}
@@ -124,7 +124,7 @@ def find_figure_problems(
     for name, figure in named.items():
         missing = list(_find_metric_problems(name, figure, configs, study.measures))
         problems += missing
-        # Which axis fits a metric that does not exist, nobody knows.
+        # A metric that does not exist has no axis to check.
         if not missing:
             problems += _find_axis_problems(name, figure, varied)
         problems += _find_group_problems(name, figure, varied)
@@ -134,16 +134,16 @@ def find_figure_problems(
 
 
 def list_varied_keys(arms: Sequence[ResolvedArm], configs: Mapping[str, TrialConfig]) -> list[str]:
-    """Returns the dotted keys that arms set to different values, in the order of the file."""
+    """Returns the dotted keys with different values in the arms, in the order of the file."""
     keys = list(dict.fromkeys(key for arm in arms for key in arm.layer))
     flat: list[dict[str, Any]] = [to_flat_dict(config) for config in configs.values()]
-    # An arm whose configuration is not known yet may hold the other value.
+    # An arm without a valid configuration may have another value.
     is_partial = len(configs) < len(arms)
     return [key for key in keys if is_partial or len({repr(f.get(key)) for f in flat}) > 1]
 
 
 def is_drawn_by_training(figure: Figure) -> bool:
-    """Whether each training gives more than one number to the figure: a curve, or a table."""
+    """Returns whether each training gives the figure a curve or a table, not one number."""
     return figure.is_curves or figure.kind == "matrices"
 
 
@@ -181,15 +181,15 @@ def _find_curve_problems(name: str, figure: Figure) -> Iterable[str]:
         if kind not in allowed:
             yield (
                 f"{name}.x={figure.x} needs a metric of {' or '.join(allowed)} as {name}.y. "
-                f"Got {metric!r}.{_say_why(figure.x, kind)}"
+                f"Got {metric!r}.{_explain_axis(figure.x, kind)}"
             )
         elif ("*" in metric) != (figure.x == "*"):
             yield f"{name}.x={figure.x} and {name}.y={metric!r}: a star in y goes with x: '*'."
 
 
-def _say_why(x: str, kind: str) -> str:
+def _explain_axis(x: str, kind: str) -> str:
     if kind == "test" and x in ("epoch", "seconds"):
-        return " The test classes are looked at once, at the end."
+        return " The test classes are evaluated once, at the end."
     return ""
 
 
@@ -232,11 +232,11 @@ def _find_group_problems(name: str, figure: Figure, varied: list[str]) -> Iterab
 
 def _find_answer_problems(figure: Figure) -> Iterable[str]:
     first = figure.y[0]
-    # Of the other kinds it is told above that they are curves or tables.
+    # For other prefixes the checks above report that they are curves or tables.
     if not is_drawn_by_training(figure) and split_metric(first)[0] in ("validation", "train"):
         yield (
-            "figure.y must begin with a metric of test or cost, since the verdicts go by it. "
-            f"Got {first!r}. Put it behind one, or into figures."
+            "figure.y must begin with a metric of test or cost, since it decides the verdicts. "
+            f"Got {first!r}. Put it after one, or into figures."
         )
 
 
@@ -245,13 +245,13 @@ def _offer(varied: list[str]) -> str:
 
 
 def find_claim_problems(study: ResolvedStudy, configs: Mapping[str, TrialConfig]) -> list[str]:
-    """Returns what is wrong with a study's claims, a sentence each.
+    """Returns the problems of a study's claims, one sentence each.
 
-    Arms that a profile leaves out may be named: the claim is then one that nobody can tell.
+    Claims may name arms that a profile omits; such a claim cannot be decided.
 
     Args:
-        study: a study that may be unsound.
-        configs: the configuration of each arm that has a valid one.
+        study: a study that may be invalid.
+        configs: configurations of the arms that have a valid one.
     """
     problems: list[str] = []
     for place, claim in enumerate(study.definition.claims):
@@ -269,7 +269,7 @@ def find_claim_problems(study: ResolvedStudy, configs: Mapping[str, TrialConfig]
 
 
 def is_number(value: object) -> bool:
-    """Whether a value of a configuration can be put in order by size."""
+    """Returns whether a value of a configuration is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -307,13 +307,13 @@ def _find_trend_problems(
         varied = list(dict.fromkeys(each for arm in study.arms for each in arm.layer))
         arm, value = next(iter(wrong.items()))
         yield (
-            f"{key} must be one with a number in every arm of the trend. Got {trend.key!r}, which "
+            f"{key} must have a number in every arm of the trend. Got {trend.key!r}, which "
             f"is {value!r} in arm {arm!r}.{suggest(trend.key, varied)} List the arms that have "
             "one under trend.arms."
         )
         return
-    # What a profile or another problem leaves out may hold the other value.
+    # An arm that is missing here may have another value.
     names = {arm.name for arm in expand_arms(study.definition)}
     is_whole = set(values) == (set(trend.arms) or names)
     if is_whole and len(set(values.values())) < 2:
-        yield f"{key} must be one that the arms of the trend vary. Got {trend.key!r}."
+        yield f"{key} must be a key that the arms of the trend vary. Got {trend.key!r}."

@@ -29,11 +29,11 @@ ARMS = "question: q\narms: {a: {loss.alpha: 1}, b: {loss.alpha: 2}}\n"
             ARMS + LEARNING_RATE + "\ntrials_per_arm: 1\nfixed: {optimizer.learning_rate: 0.1}",
             "nuisance.optimizer.learning_rate is fixed too.",
         ),
-        (ARMS + "fixed: {data.fold: 1}", "fixed.data.fold is the study's own to set"),
-        (ARMS + "fixed: {data.folds: 2}", "fixed.data.folds is the study's own to set: folds"),
+        (ARMS + "fixed: {data.fold: 1}", "fixed.data.fold is set by the study"),
+        (ARMS + "fixed: {data.folds: 2}", "fixed.data.folds is set by the study: folds"),
         (
             "{question: q, arms: {a: {loss.alpha: 1}, A: {loss.alpha: 2}}}",
-            "arms 'a' and 'A' differ by case alone.",
+            "arms 'a' and 'A' differ only by case.",
         ),
         (
             "{question: q, grid: {model.backbone: ['timm:a', 'timm/a']}}",
@@ -85,19 +85,19 @@ trials_per_arm: 2
 def test_set_may_not_override_what_the_study_varies(tmp_path, key):
     problems = problems_of(tmp_path, TWO_ARMS, key)
     name = key.split("=")[0]
-    wanted = f"--set {name} would override what the study varies in arm 'triplet'"
+    wanted = f"--set {name} would override a key that the study varies in arm 'triplet'"
     assert any(problem.startswith(wanted) for problem in problems)
 
 
 def test_set_may_not_give_the_seed(tmp_path):
     (problem,) = problems_of(tmp_path, TWO_ARMS, "seed=3")
-    assert problem.startswith("--set seed is the study's own to set")
+    assert problem.startswith("--set seed is set by the study")
 
 
 def test_set_may_not_give_folds_that_the_study_gives(tmp_path):
     text = TWO_ARMS + "folds: 2\nfixed: {data.alias: two}"
     (problem,) = problems_of(tmp_path, text, "data.folds=3")
-    assert problem.startswith("--set data.folds is the study's own to set")
+    assert problem.startswith("--set data.folds is set by the study")
 
 
 def test_a_kind_chosen_by_set_that_drops_an_arms_knob_is_refused(tmp_path):

@@ -56,11 +56,11 @@ def test_claims_that_can_be_judged_are_accepted(tmp_path, claim):
             "must be one number. Got 'test.recall_at_*'. Take one of first.test.recall_at_*, last",
         ),
         ("trend: {key: sampler.batch_sise}", "is None in arm 'batch_size-30'. Did you mean 'sampl"),
-        ("trend: {key: loss.name}", "must be one with a number in every arm of the trend. Got 'l"),
-        ("trend: {key: loss.alpha}", "claims.0.trend.key must be one that the arms of the trend v"),
+        ("trend: {key: loss.name}", "must have a number in every arm of the trend. Got 'l"),
+        ("trend: {key: loss.alpha}", "claims.0.trend.key must be a key that the arms of the trend"),
         (
             "trend: {key: sampler.batch_size, arms: [batch_size-30]}",
-            "must be one that the arms of the trend vary. Got 'sampler.batch_size'.",
+            "must be a key that the arms of the trend vary. Got 'sampler.batch_size'.",
         ),
         (
             "trend: {key: sampler.batch_size, metric: test.x}",
@@ -70,7 +70,7 @@ def test_claims_that_can_be_judged_are_accepted(tmp_path, claim):
         ("left: {arms: []}", "claims.0.left.arms must be a list with at least one"),
         (
             "left: {arms: [batch_size-30]}, expect: within",
-            "claims.0 expect: within needs by, the largest difference that still counts",
+            "claims.0 expect: within needs by, the largest difference that counts as none",
         ),
         ("left: {arms: [batch_size-30]}, ratio: true", "claims.0 ratio needs a right side to div"),
     ],

@@ -14,8 +14,8 @@ def test_a_study_that_would_replace_the_projects_dataset_is_refused(tmp_path):
     text = ARMS + "fixed: {data.images_per_class: 8, data.noise: 0.5, data.quantize_bins: 0}"
     (problem,) = problems_of(tmp_path, text, params="data: {images_per_class: 12}")
     assert problem == (
-        "fixed.data.alias must name a folder of the study's own where it changes the prepared "
-        "data, since preparing them would overwrite data/prepared/glyphs, which other studies "
+        "fixed.data.alias must name the study's own folder if it changes the prepared data, "
+        "since preparing them would overwrite data/prepared/glyphs, which other studies "
         "read. Got 'glyphs' and fixed.data.images_per_class=8 (in the parameters: 12), "
         "fixed.data.noise=0.5 (in the parameters: 0.05). Choose another name, or leave these "
         "values out."
@@ -76,7 +76,7 @@ def test_what_set_changes_is_the_projects_own_data(tmp_path):
 def test_a_profile_that_would_replace_the_dataset_is_found_without_asking_for_it(tmp_path):
     text = ARMS + "profiles: {smoke: {fixed: {data.max_classes: 9}}, folded: {folds: 2}}"
     smoke, folded = problems_of(tmp_path, text)
-    assert smoke.startswith("profiles.smoke.fixed.data.alias must name a folder of the study's own")
+    assert smoke.startswith("profiles.smoke.fixed.data.alias must name the study's own folder")
     assert "profiles.smoke.fixed.data.max_classes=9 (in the parameters: 0)" in smoke
     assert "profiles.folded.folds=2 (in the parameters: 1)" in folded
 
@@ -91,8 +91,8 @@ profiles: {smoke: {fixed: {data.max_classes: 9}}, own: {fixed: {data.alias: x, d
     )
     assert problems_of(tmp_path, text) == [
         "profiles.smoke has another data.max_classes than the study itself under the same "
-        "data.alias 'few', so each would replace the other's data. Give it a "
-        "profiles.smoke.fixed.data.alias of its own."
+        "data.alias 'few', so each would overwrite the other's data. Set "
+        "another profiles.smoke.fixed.data.alias."
     ]
 
 
@@ -116,7 +116,7 @@ def test_arms_whose_data_differ_by_their_name_alone_are_refused(tmp_path):
     text = "{question: q, arms: {a: {data.alias: x}, b: {loss.alpha: 2}}}"
     assert problems_of(tmp_path, text) == [
         "arms.b has another data.alias than arm 'a' for the same data. The name of a folder "
-        "decides nothing, and the data would be prepared twice. Put it into fixed, or leave it out."
+        "changes nothing, and the data would be prepared twice. Put it into fixed, or leave it out."
     ]
 
 

@@ -28,15 +28,15 @@ def test_each_form_is_read_and_written_back(written, expected):
         ({"uniform": [2, 1]}, "low < high. Got low=2 and high=1"),
         ({"uniform": [1, 1]}, "low < high. Got low=1 and high=1"),
         ({"log_uniform": [0, 1]}, "low > 0.*Got low=0"),
-        ({"int_uniform": [1, 2.5]}, r"whole number.*Got \[1, 2.5\]"),
+        ({"int_uniform": [1, 2.5]}, r"two integers.*Got \[1, 2.5\]"),
         ({"uniform": [1]}, r"two finite numbers.*Got \[1\]"),
         ({"uniform": [0, math.inf]}, "two finite numbers.*inf"),
         ({"uniform": [False, True]}, "two finite numbers.*False"),
         ({"choice": []}, r"at least one entry. Got \[\]"),
         ({"choice": [1, 2, 1]}, "each option once. Got 1 twice"),
         ({"normal": [0, 1]}, "one of uniform, log_uniform, int_uniform, choice.*normal"),
-        ({"uniform": [0, 1], "choice": [1]}, "must say where to search"),
-        (3, "must say where to search.*Got 3.*belongs in fixed"),
+        ({"uniform": [0, 1], "choice": [1]}, "must be a search range"),
+        (3, "must be a search range.*Got 3.*belongs in fixed"),
     ],
 )
 def test_a_malformed_one_is_refused_with_what_was_found(written, message):

@@ -31,7 +31,7 @@ def test_all_problems_are_told_at_once_with_file_and_key(tmp_path):
         "seeds must differ, or one run counts as two. Got 1 more than once",
         "figure.kind must be one of 'line', 'lines', 'bar', 'heatmap' or 'matrices'. Got 'pie'",
         "sheduler is not a known parameter. Did you mean 'scheduler'?",
-        "fixed.seed is the study's own to set: seeds lists the seeds of all trials",
+        "fixed.seed is set by the study: seeds lists the seeds of all trials",
         "arms.a: loss.margn is not a known parameter of loss.name=triplet. Did you mean 'loss.m",
         "fixed.training.epochs must be >= 1. Got -1",
         "nuisance.optimizer.beta1 must be < 1.0. Got 2.0",
@@ -105,7 +105,7 @@ def test_the_quick_profile_is_the_file_itself(tmp_path):
 def test_a_profile_of_the_files_own_name_is_refused(tmp_path):
     text = TWO_ARMS + "profiles: {quick: {seeds: [1]}}"
     assert problems_of(tmp_path, text) == [
-        "profiles.quick is the file itself and cannot be another size of it. "
+        "profiles.quick is the name of the study itself and cannot be a profile. "
         "Put its values into the study."
     ]
 

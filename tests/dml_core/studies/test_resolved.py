@@ -80,7 +80,7 @@ def test_an_arm_without_nuisance_values_has_no_search(tmp_path):
 
 def test_tpe_cannot_list_its_values_before(tmp_path):
     study = read_study(tmp_path, TWO_ARMS + "searcher: tpe\n")
-    with pytest.raises(ValueError, match="depend on the results of earlier tries"):
+    with pytest.raises(ValueError, match="depend on the results of earlier trials"):
         study.search_specs()
     values = {"optimizer.learning_rate": 0.001}
     assert study.make_search_spec("anchor", 2, values).trial_id == "anchor-2"
@@ -163,7 +163,7 @@ trials_per_arm: 1
         (("triplit", 0, {}), "Did you mean 'triplet'"),
         (("triplet", 0, {}), r"nuisance keys \['optimizer.learning_rate'\]. Got \[\]"),
         (("triplet", 0, {"optimizer.learning_rate": 1.0}), "must lie in.*Got 1.0"),
-        (("triplet", 3, {"optimizer.learning_rate": 1e-3}), "3 tries an arm.*Got number 3"),
+        (("triplet", 3, {"optimizer.learning_rate": 1e-3}), "3 trials per arm.*Got number 3"),
     ],
 )
 def test_a_trial_outside_the_study_is_refused(tmp_path, change, message):
