@@ -7,7 +7,9 @@ from contextlib import closing
 import psutil
 import pytest
 
-from tests.references.running_servers import DML, make_environment, wait_for
+from flows.servers.processes import find_family
+from flows.servers.record import load_records
+from tests.references.running_servers import DML, make_environment, run_dml, wait_for
 from tests.references.tiny_projects import TWO_ARMS, make_project
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -38,16 +40,29 @@ def kill_server(run, *, but=None):
     return server
 
 
-def test_a_run_whose_own_prefect_server_is_killed_in_two_stages_gives_its_answer(tmp_path):
-    project = make_project(tmp_path / "project", {"tiny": TWO_ARMS})
-    with open(tmp_path / "printed.txt", "w") as printed:
-        run = subprocess.Popen(
+def start_run(project, printed):
+    """Starts `dml run tiny`; its output goes to a file."""
+    with open(printed, "w") as output:
+        return subprocess.Popen(
             [str(DML), "run", "tiny"],
             cwd=project,
             env=make_environment(project),
-            stdout=printed,
-            stderr=printed,
+            stdout=output,
+            stderr=output,
         )
+
+
+def assert_is_answered(project):
+    """The report is there, and Prefect's record of the run is complete."""
+    assert "Which of two losses?" in (project / "reports" / "tiny" / "index.html").read_text()
+    with closing(sqlite3.connect(project / ".dml" / "prefect" / "prefect.db")) as database:
+        states = set(database.execute("select state_type from flow_run").fetchall())
+    assert states == {("COMPLETED",)}
+
+
+def test_a_run_whose_own_prefect_server_is_killed_in_two_stages_gives_its_answer(tmp_path):
+    project = make_project(tmp_path / "project", {"tiny": TWO_ARMS})
+    run = start_run(project, tmp_path / "printed.txt")
     try:
         prepared, sweep = project / "data" / "prepared", project / "results" / ".sweeps" / "tiny"
         assert wait_for(lambda: list(prepared.glob("**/*")), seconds=LONG)
@@ -61,7 +76,31 @@ def test_a_run_whose_own_prefect_server_is_killed_in_two_stages_gives_its_answer
     said = (tmp_path / "printed.txt").read_text()
     assert code == 0, said
     assert said.count("the Prefect server of this run ended (code -9); it is started again") == 2
-    assert "Which of two losses?" in (project / "reports" / "tiny" / "index.html").read_text()
-    with closing(sqlite3.connect(project / ".dml" / "prefect" / "prefect.db")) as database:
-        states = set(database.execute("select state_type from flow_run").fetchall())
-    assert states == {("COMPLETED",)}
+    assert_is_answered(project)
+
+
+def test_a_run_outlives_the_prefect_server_of_dml_up(tmp_path):
+    project = make_project(tmp_path / "project", {"tiny": TWO_ARMS})
+    ports = ("--prefect-port", "0", "--mlflow-port", "0")
+    started = run_dml(project, "up", *ports, "--timeout", "280")
+    assert started.returncode == 0, started.stderr
+    try:
+        server = load_records(project)["prefect"]
+        run = start_run(project, tmp_path / "printed.txt")
+        try:
+            sweep = project / "results" / ".sweeps" / "tiny"
+            assert wait_for(lambda: list(sweep.glob("trials/*")), seconds=LONG)
+            for process in find_family(server.pid, created=server.created):
+                process.kill()
+            code = run.wait(timeout=LONG)
+        finally:
+            run.kill()
+            run.wait()
+        said = (tmp_path / "printed.txt").read_text()
+        assert code == 0, said
+        # Terminals wrap long lines.
+        told = f"the Prefect server at {server.address} is gone; this run starts one in its place"
+        assert told in " ".join(said.split())
+        assert_is_answered(project)
+    finally:
+        run_dml(project, "down", "--force")
