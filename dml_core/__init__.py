@@ -1,1 +1,1 @@
-"""Every number of the project: data, samplers, losses, models, training, evaluation."""
+"""All computation of the project: data, samplers, losses, models, training, evaluation."""

@@ -1,4 +1,4 @@
-"""The configuration models: every knob with its meaning, unit, range and default."""
+"""The configuration: every key with its meaning, unit, range and default."""
 
 from dml_core.config.loading import (
     load_params,

@@ -1,4 +1,4 @@
-"""Which images there are, how they are packed and augmented, and which classes are for what."""
+"""The dataset: its images, and how they are packed, split by class and augmented."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
@@ -14,45 +14,45 @@ DATASET_NAMES = frozenset(
 
 
 class DataBase(ChosenSection):
-    """What every dataset has."""
+    """Settings that all datasets share."""
 
     is_published: ClassVar[bool] = False
-    """Whether its images and split are those of a publication, which scores are compared with."""
+    """Whether images and split are those of a publication, so that scores compare with others'."""
 
     prepared_root: str = "data/prepared"
-    """Folder that holds one folder for each prepared dataset."""
+    """Folder with one subfolder for each prepared dataset."""
     image_size_px: int = Field(default=256, ge=8, le=4096)
-    """Length of the packed image's shorter side, in pixels (both sides where resize is square)."""
+    """Shorter side of a packed image, in pixels; both sides if resize is square."""
     resize: Literal["shorter", "square"] = "shorter"
-    """shorter keeps the aspect and sets the shorter side; square ignores the aspect."""
+    """shorter keeps the aspect ratio and sets the shorter side; square ignores the aspect ratio."""
     color: Literal["rgb", "gray"] = "rgb"
-    """Channels that are packed: three (rgb) or one (gray)."""
+    """Channels of a packed image: three (rgb) or one (gray)."""
     test_fraction: float = Field(default=0.5, gt=0, lt=1)
-    """Share of the classes held back for the test, where the dataset has no official split."""
+    """Share of the classes held out for testing, if the dataset has no official split."""
     test_selection: Literal["last", "random"] = "last"
-    """Test classes are the last ones by name (the papers' custom), or drawn by split_seed."""
+    """last: the last classes by name, as in the papers; random: drawn with split_seed."""
     validation_fraction: float = Field(default=0.25, gt=0, lt=1)
-    """Share of the training classes set aside to choose hyperparameters on (with one fold)."""
+    """Share of the training classes held out for validation; used with folds=1."""
     folds: int = Field(default=1, ge=1, le=20)
     """1: one validation set. k > 1: k class-disjoint folds, each the validation set once."""
     fold: int = Field(default=0, ge=0)
-    """Which fold is the validation set of this trial; below folds."""
+    """Fold that validates this trial; less than folds."""
     split_seed: int = Field(default=0, ge=0, lt=2**32)
-    """Seed of the choice of validation (and random test) classes. Not the trial's seed."""
+    """Seed that draws the validation classes and random test classes. Not the trial's seed."""
     on_bad_image: Literal["refuse", "fail"] = "refuse"
-    """refuse writes an unreadable image to refused.csv and goes on; fail stops at once."""
+    """refuse lists an unreadable image in refused.csv and continues; fail stops at once."""
     max_refused_fraction: float = Field(default=0.01, ge=0, le=1)
-    """Preparing stops when a larger share of the images was refused."""
+    """Preparation stops if a larger share of the images is refused."""
     on_leak: Literal["fail", "drop", "allow"] | None = None
-    """Images that two of train, validation and test have: fail refuses them, drop takes them out
-    of the training side, allow keeps and counts them. Null: allow for published datasets, whose
-    scores compare on all images only, and fail for all others."""
+    """Images that occur in two of train, validation and test: fail refuses the dataset, drop
+    removes them from the training side, allow keeps and counts them. Null means allow for published
+    datasets, whose scores compare only on all images, and fail for all others."""
     continuous_labels: tuple[str, ...] = ()
-    """Columns of the manifest that are the continuous label; needed by log_ratio."""
+    """Manifest columns that form the continuous label; required by log_ratio and dense_triplet."""
     standardize_labels: bool = True
     """Divide each continuous column by its standard deviation over the training images."""
     quantize_bins: int = Field(default=0, ge=0)
-    """Above 0: train on classes made by cutting each continuous column into so many bins."""
+    """If above 0, train on classes made by cutting each continuous column into this many bins."""
 
     @property
     def folder_name(self) -> str:
@@ -61,7 +61,7 @@ class DataBase(ChosenSection):
 
     @property
     def leak_rule(self) -> Literal["fail", "drop", "allow"]:
-        """What happens to images that two splits have: on_leak, or what null stands for."""
+        """The rule for images that occur in two splits: on_leak, or the default if it is null."""
         return self.on_leak or ("allow" if self.is_published else "fail")
 
     @property
@@ -71,7 +71,7 @@ class DataBase(ChosenSection):
 
     @model_validator(mode="after")
     def check_alias_is_not_another_dataset(self) -> Self:
-        """Refuses an alias left over from another dataset, whose folder would be replaced."""
+        """Rejects the name of another dataset as alias, because its folder would be replaced."""
         name = str(getattr(self, "name"))  # noqa: B009
         if self.folder_name in DATASET_NAMES - {name}:
             raise ValueError(
@@ -82,14 +82,14 @@ class DataBase(ChosenSection):
 
 
 class GlyphsData(DataBase):
-    """Characters drawn from the fonts that matplotlib carries: the embedded dataset."""
+    """The embedded dataset: characters drawn from the fonts that matplotlib ships."""
 
     name: Literal["glyphs"] = "glyphs"
     """The dataset."""
     alias: str = Field(default="glyphs", pattern=ALIAS_PATTERN)
     """Name of the dataset's folder below prepared_root, and in reports."""
     raw: str = "data/raw"
-    """Drawings are made of no files. The key is there because dvc.yaml refers to it."""
+    """Unused: drawings need no files. The key exists because dvc.yaml refers to it."""
     image_size_px: int = Field(default=28, ge=16, le=128)
     """Side of a drawing in pixels."""
     resize: Literal["shorter", "square"] = "square"
@@ -97,40 +97,40 @@ class GlyphsData(DataBase):
     color: Literal["rgb", "gray"] = "gray"
     """Drawings have one channel."""
     test_selection: Literal["last", "random"] = "random"
-    """Random, so that each script is found on both sides."""
+    """random puts characters of each script on both sides."""
     images_per_class: int = Field(default=24, ge=2, le=1000)
-    """Drawings of each character."""
+    """Number of drawings of each character."""
     rotation_degrees: float = Field(default=10.0, ge=0, le=180)
-    """Each drawing is turned by an angle drawn from plus or minus this."""
+    """Each drawing is rotated by an angle drawn from plus or minus this value."""
     scale_range: float = Field(default=0.1, ge=0, lt=0.9)
-    """Each drawing is scaled by a factor drawn from 1 minus to 1 plus this."""
+    """Each drawing is scaled by a factor drawn from 1 minus to 1 plus this value."""
     shear_range: float = Field(default=0.1, ge=0, le=1)
-    """Each drawing is sheared by a factor drawn from plus or minus this."""
+    """Each drawing is sheared by a factor drawn from plus or minus this value."""
     shift_px: float = Field(default=5.0, ge=0, le=16)
-    """Each drawing is moved by up to so many pixels along both axes."""
+    """Each drawing is shifted by up to this many pixels along each axis."""
     stroke_px: float = Field(default=1.0, ge=0, le=4)
-    """Strokes are thickened or thinned by up to so many pixels (at four times the size)."""
+    """Strokes are thickened by up to this many pixels."""
     clutter: int = Field(default=2, ge=0, le=20)
     """Number of short random lines behind each drawing."""
     noise: float = Field(default=0.05, ge=0, le=1)
     """Standard deviation of the pixel noise, as a share of full contrast."""
     max_classes: int = Field(default=0, ge=0)
-    """Above 0: draw only so many characters, for tests and quick looks."""
+    """If above 0, draw only this many characters, for tests and quick looks."""
     draw_seed: int = Field(default=0, ge=0, lt=2**32)
-    """Seed of the drawing. Not the trial's seed: all trials share one dataset."""
+    """Seed of the drawings. Not the trial's seed: all trials share one dataset."""
 
 
 class DownloadedData(DataBase):
-    """A dataset that somebody downloaded."""
+    """A dataset that is read from files."""
 
     raw: str = "data/raw"
-    """The downloaded archive (.tgz, .tar.gz, .tar, .zip), or the folder with it or its content."""
+    """The downloaded archive (.tgz, .tar.gz, .tar, .zip), or the folder that holds its content."""
     max_images_per_class: int = Field(default=0, ge=0)
-    """Above 0: keep only the first so many images of each class, by path, for quick looks."""
+    """If above 0, keep only this many images of each class, the first by path, for quick looks."""
 
 
 class PublishedData(DownloadedData):
-    """A dataset that is the same for everyone, with its images and classes fixed."""
+    """A published dataset, with fixed images and classes."""
 
     is_published: ClassVar[bool] = True
 
@@ -172,7 +172,7 @@ class InshopData(PublishedData):
 
 
 class OmniglotData(PublishedData):
-    """Omniglot: 964 background characters for training, 659 evaluation characters for the test."""
+    """Omniglot: 964 background characters for training, 659 evaluation characters for testing."""
 
     name: Literal["omniglot"] = "omniglot"
     """The dataset."""
@@ -192,7 +192,7 @@ class FashionMnistData(PublishedData):
     alias: str = Field(default="fashion_mnist", pattern=ALIAS_PATTERN)
     """Name of the dataset's folder below prepared_root, and in reports."""
     raw: str = "/usr/share/dataset-fashion-mnist"
-    """Folder with the four idx files, plain or gzipped; the default is the Debian package's."""
+    """Folder with the four idx files, plain or gzipped; by default that of the Debian package."""
     image_size_px: int = Field(default=28, ge=8, le=4096)
     """Length of the packed image's side, in pixels."""
     color: Literal["rgb", "gray"] = "gray"
@@ -205,15 +205,15 @@ class FolderData(DownloadedData):
     name: Literal["folder"] = "folder"
     """The dataset."""
     alias: str = Field(default="folder", pattern=ALIAS_PATTERN)
-    """Name of this dataset in paths and reports."""
+    """Name of the dataset's folder below prepared_root, and in reports."""
     table: str = ""
-    """CSV or Parquet with the columns below, relative to raw; empty: folders are the classes."""
+    """CSV or Parquet file with the columns below, relative to raw; empty: folders are classes."""
     path_column: str = Field(default="path", min_length=1)
     """Column with the image's path, relative to the folder of the table."""
     class_column: str = "class"
-    """Column with the class; empty: each image is a class of its own (continuous labels only)."""
+    """Column with the class; empty: each image is its own class (continuous labels only)."""
     split_column: str = ""
-    """Column that says train, test, query or gallery; empty: test_fraction decides by class."""
+    """Column with train, test, query or gallery; empty: test_fraction splits by class."""
 
 
 DataConfig = Annotated[
@@ -230,25 +230,25 @@ DataConfig = Annotated[
 
 
 class AugmentationConfig(Section):
-    """A box is chosen in each image, cut out and resized to the input size; then flips."""
+    """Chooses a box in each image, cuts it out, resizes it to the input size and flips it."""
 
     input_size_px: int = Field(default=0, ge=0, le=4096)
-    """Side of the square network input, in pixels; 0 takes data.image_size_px."""
+    """Side of the square network input, in pixels; 0 means data.image_size_px."""
     crop: Literal["center", "random_resized", "random", "jitter", "shift"] = "shift"
-    """The training box: center (as in evaluation), random_resized (random area and aspect),
-    random (input-sized box anywhere), jitter (central box of jittered size and place),
-    shift (input-sized box moved by up to shift_px, black outside)."""
+    """The training box: center (as in evaluation), random_resized (random area and aspect ratio),
+    random (input-sized box anywhere), jitter (central box of jittered size and position),
+    shift (input-sized box moved by up to shift_px, black outside the image)."""
     min_area: float = Field(default=0.08, gt=0, le=1)
-    """random_resized: smallest share of the image's area that a box may have."""
+    """random_resized: smallest area of a box, as a share of the image's area."""
     max_aspect: float = Field(default=4 / 3, ge=1, le=4)
-    """random_resized: the box's aspect lies between 1/max_aspect and max_aspect."""
+    """random_resized: the aspect ratio of a box lies between 1/max_aspect and max_aspect."""
     plain_probability: float = Field(default=0.0, ge=0, le=1)
-    """random: chance that the whole image is taken and squeezed to the input size instead."""
+    """random: probability of squeezing the whole image to the input size instead."""
     size_jitter_px: int = Field(default=12, ge=0)
-    """jitter: each side of the box grows or shrinks by up to this, in packed pixels."""
+    """jitter: each side of the box grows or shrinks by up to this many packed pixels."""
     shift_px: int = Field(default=2, ge=0)
-    """jitter and shift: the box moves by up to this along both axes, in packed pixels."""
+    """jitter and shift: the box moves by up to this many packed pixels along each axis."""
     flip: Literal["none", "image", "batch"] = "none"
-    """Mirror left and right with chance one half: never, each image, or the batch as one."""
+    """Horizontal flip with probability 0.5: never, of each image, or of the whole batch."""
     evaluation_crop: Literal["center", "whole"] = "center"
-    """The box in evaluation: input-sized at the centre, or the whole image squeezed."""
+    """The evaluation box: input-sized at the center, or the whole image squeezed."""

@@ -1,4 +1,4 @@
-"""Builds a TrialConfig from layers: params.yaml below, --set on top."""
+"""Builds a configuration from layers: params.yaml below, --set on top."""
 
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
         if not equals or not key.strip():
             problems.append(f"{assignment!r} must have the form key=value, as in loss.alpha=16.")
             continue
-        # `key=` sets an empty text, as a shell would; nothing is spelt null.
+        # `key=` sets an empty text, as in a shell; null is written out.
         value = parse_yaml(text, source=f"--set {key}") if text else ""
         values.update(flatten({key.strip(): value}))
     if problems:
@@ -41,28 +41,28 @@ def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ProjectConfig:
-    """A whole params.yaml with `--set` on top: one training's part, and the pipeline's."""
+    """params.yaml with `--set` on top, divided into the trial's part and the pipeline's."""
 
     trial: TrialConfig
     pipeline: PipelineConfig
     trial_params: dict[str, Any]
-    """The trial's keys of params.yaml alone, dotted: the layer below a study's."""
+    """Dotted keys of the trial in params.yaml: the layer below the study."""
     trial_overrides: dict[str, Any]
-    """The trial's keys of `--set` alone, dotted: the layer above a study's."""
+    """Dotted keys of the trial in `--set`: the layer above the study."""
 
 
 def load_project_config(
     path: Path, assignments: Sequence[str] = (), *, text: str | None = None
 ) -> ProjectConfig:
-    """Returns everything in a params.yaml with `--set` arguments on top.
+    """Returns the content of params.yaml with `--set` arguments on top.
 
     Args:
-        path: the file, which messages name.
-        assignments: `key=value` on top of it.
-        text: its content where it was read before; None reads the file.
+        path: the file, named in error messages.
+        assignments: `key=value` arguments on top.
+        text: the content, if it was read before; None reads the file.
 
     Raises:
-        ConfigError: with every problem of both parts at once.
+        ConfigError: with all problems of both parts.
     """
     params, overrides = load_params(path, text=text), parse_overrides(assignments)
     source = f"{path} with --set" if overrides else str(path)
@@ -84,12 +84,12 @@ def load_project_config(
 
 
 def load_trial_config(path: Path, assignments: Sequence[str] = ()) -> TrialConfig:
-    """Returns the part of a params.yaml that one training is made of, `--set` on top."""
+    """Returns the trial's part of params.yaml with `--set` on top."""
     return load_project_config(path, assignments).trial
 
 
 def _divide(flat: Layer) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parts the trial's keys from the pipeline's, by their section."""
+    """Separates the trial's keys from the pipeline's by section."""
     sections = PipelineConfig.model_fields
     trial = {key: value for key, value in flat.items() if key.split(".")[0] not in sections}
     return trial, {key: value for key, value in flat.items() if key not in trial}
@@ -104,12 +104,12 @@ def _resolve_pipeline(flat: Layer, source: str) -> PipelineConfig:
 
 
 def resolve_trial_config(*layers: Layer, source: str = "the configuration") -> TrialConfig:
-    """Returns the validated merge of layers of dotted keys, the later ones winning.
+    """Returns the validated merge of layers of dotted keys; later layers take precedence.
 
     Raises:
-        ConfigError: with every problem at once.
+        ConfigError: with all problems.
     """
-    # The defaults are the lowest layer, so that a lone `sampler.batch_size` keeps the rest.
+    # Defaults are the lowest layer, so that a single `sampler.batch_size` keeps the other values.
     merged = to_flat_dict(TrialConfig())
     for layer in layers:
         merged = _merge(merged, flatten(layer))
@@ -122,10 +122,10 @@ def resolve_trial_config(*layers: Layer, source: str = "the configuration") -> T
 
 
 def put_over(lower: Layer, upper: Layer) -> dict[str, Any]:
-    """Returns two layers of dotted keys as one, the upper winning.
+    """Returns the merge of two layers of dotted keys; the upper layer takes precedence.
 
-    Where the upper one chooses the kind of a section, keys of the lower one that this kind does
-    not have are left out, such as the number of drawings where the upper one takes photographs.
+    If the upper layer selects the kind of a section, keys of the lower layer that this kind lacks
+    are dropped, such as data.images_per_class if the upper layer selects cub200.
     """
     kept = dict(lower)
     for section, classes in _chosen_sections().items():
@@ -162,7 +162,7 @@ def unflatten(values: Mapping[str, Any], *, source: str = "the configuration") -
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise ConfigError(source, [f"{key} stands below {parent}, which has a value."])
+                raise ConfigError(source, [f"{key} is below {parent}, which has a value."])
         if isinstance(node.get(last), dict):
             raise ConfigError(source, [f"{key} must be a mapping of names. Got {value!r}."])
         node[last] = value
@@ -170,12 +170,12 @@ def unflatten(values: Mapping[str, Any], *, source: str = "the configuration") -
 
 
 def to_flat_dict(config: BaseModel) -> dict[str, Any]:
-    """Returns every knob of a configuration under its dotted key, as JSON-like values."""
+    """Returns all values of a configuration by dotted key, as JSON-like values."""
     return flatten(config.model_dump(mode="json"))
 
 
 def _chosen_sections() -> dict[str, dict[str, type[ChosenSection]]]:
-    """For each section with kinds, the class of each kind by name."""
+    """Returns, for each section with kinds, the class of each kind by name."""
     sections: dict[str, dict[str, type[ChosenSection]]] = {}
     for section, field in TrialConfig.model_fields.items():
         classes = list(_classes_of(field.annotation))
@@ -193,7 +193,7 @@ def _classes_of(annotation: Any) -> Iterable[type[ChosenSection]]:
 
 
 def _merge(lower: Layer, upper: Layer) -> dict[str, Any]:
-    """Puts `upper` over `lower`; a newly chosen kind drops the former kind's own knobs."""
+    """Merges `upper` over `lower`; selecting another kind drops the fields of the previous kind."""
     kept = dict(lower)
     for section, classes in _chosen_sections().items():
         name_key = f"{section}.name"
@@ -214,7 +214,7 @@ def _inherited(kind: type[ChosenSection] | None) -> set[str]:
 
 
 def _known_keys(merged: Layer) -> list[str]:
-    """Every dotted key that the chosen kinds have."""
+    """Returns all dotted keys of the selected kinds."""
     keys: list[str] = []
     sections = _chosen_sections()
     for section, field in TrialConfig.model_fields.items():

@@ -1,4 +1,4 @@
-"""The knobs of each loss; the formulas stand in dml_core.losses."""
+"""The parameters of each loss; dml_core.losses has the formulas."""
 
 import math
 from typing import Annotated, Any, Literal
@@ -9,19 +9,19 @@ from dml_core.config.section import ChosenSection, Section
 
 
 class LossBase(ChosenSection):
-    """What every loss shares: nothing but being a loss."""
+    """Base class of all losses."""
 
 
 class ProxyLossBase(LossBase):
-    """A loss that compares images with one learned proxy a class."""
+    """A loss that compares images with one learned proxy per class."""
 
     proxy_ratio: float = Field(default=1.0, gt=0, le=1)
-    """Share of all proxies in a step's loss: the batch's classes always, others drawn at random.
-    Below 1, proxies that take no part in a step stand still: no decay, no momentum."""
+    """Share of all proxies in each step's loss: those of the batch's classes and a random sample of
+    the others. Below 1, a proxy outside the sample is not updated: no decay, no momentum."""
 
 
 class ExpansionConfig(Section):
-    """Embedding Expansion (Ko and Gu, 2020): synthetic points between two of a class."""
+    """Embedding Expansion (Ko and Gu, 2020): synthetic points between two images of a class."""
 
     points: int = Field(default=0, ge=0, le=256)
     """Synthetic points between the two embeddings of each pair; 0 turns expansion off."""
@@ -30,7 +30,7 @@ class ExpansionConfig(Section):
 
 
 class ExpandableLossBase(LossBase):
-    """A pair loss that can mine its negatives among synthetic points."""
+    """A pair loss that can mine negatives among synthetic points."""
 
     expansion: ExpansionConfig = ExpansionConfig()
     """Synthetic points; off by default."""
@@ -42,9 +42,9 @@ class ProxyNcaConfig(ProxyLossBase):
     name: Literal["proxy_nca"] = "proxy_nca"
     """The loss."""
     scale: float = Field(default=8.0, gt=0, le=1000)
-    """Factor on the squared distance; s acts as 2 s on the cosine. Public code uses 32."""
+    """Factor on the squared distance; acts as twice that on the cosine. Public code uses 32."""
     target_in_denominator: bool = False
-    """False is the paper's formula (only other classes below the line); True is a softmax."""
+    """False: the paper's formula, with only other classes in the denominator; True: a softmax."""
 
 
 class ProxyAnchorConfig(ProxyLossBase):
@@ -64,7 +64,7 @@ class NormSoftmaxConfig(ProxyLossBase):
     name: Literal["norm_softmax"] = "norm_softmax"
     """The loss."""
     temperature: float = Field(default=0.05, gt=0, le=10)
-    """Divisor of the cosine."""
+    """Temperature: divisor of the cosine."""
 
 
 class ArcFaceConfig(ProxyLossBase):
@@ -73,41 +73,41 @@ class ArcFaceConfig(ProxyLossBase):
     name: Literal["arcface"] = "arcface"
     """The loss."""
     margin: float = Field(default=0.3, ge=0, le=math.pi)
-    """Angle added to that between an image and its proxy, in radians."""
+    """Margin added to the angle between an image and its proxy, in radians."""
     scale: float = Field(default=30.0, gt=0, le=1000)
     """Factor on the cosine."""
 
 
 class ContrastiveConfig(LossBase):
-    """Contrastive loss (Hadsell et al., 2006), distances unsquared, on the unit sphere."""
+    """Contrastive loss (Hadsell et al., 2006) with unsquared distances on the unit sphere."""
 
     name: Literal["contrastive"] = "contrastive"
     """The loss."""
     positive_margin: float = Field(default=0.0, ge=0, le=2)
-    """Distance below which a pair of one class costs nothing."""
+    """Distance below which a pair of the same class has zero loss."""
     negative_margin: float = Field(default=0.5, ge=0, le=2)
-    """Distance above which a pair of two classes costs nothing."""
+    """Distance above which a pair of different classes has zero loss."""
 
 
 class TripletConfig(ExpandableLossBase):
-    """Triplet loss (Schroff et al., 2015), distances unsquared, on the unit sphere."""
+    """Triplet loss (Schroff et al., 2015) with unsquared distances on the unit sphere."""
 
     name: Literal["triplet"] = "triplet"
     """The loss."""
     mining: Literal["all", "semi_hard", "hard"] = "semi_hard"
-    """all triplets; those with the negative inside the margin but beyond the positive;
-    or the farthest positive with the nearest negative of each anchor (HPHN)."""
+    """all: every triplet; semi_hard: those with the negative inside the margin but farther than the
+    positive; hard: the farthest positive and nearest negative of each anchor (HPHN)."""
     margin: float = Field(default=0.2, ge=0, le=2)
-    """Distance that a negative should be farther than a positive."""
+    """Distance by which a negative should be farther than a positive."""
 
 
 class LiftedStructureConfig(ExpandableLossBase):
-    """Lifted structure (Song et al., 2016), smooth form, on the unit sphere."""
+    """Lifted structure (Song et al., 2016), smooth form on the unit sphere."""
 
     name: Literal["lifted_structure"] = "lifted_structure"
     """The loss."""
     margin: float = Field(default=1.0, ge=0, le=10)
-    """Distance up to which a negative pushes."""
+    """Margin: distance up to which negatives are pushed away."""
 
 
 class NPairConfig(ExpandableLossBase):
@@ -116,35 +116,35 @@ class NPairConfig(ExpandableLossBase):
     name: Literal["n_pair"] = "n_pair"
     """The loss."""
     normalize: bool = True
-    """Compare on the unit sphere. The paper's form is false, with scale 1 and l2_weight 0.02."""
+    """Compare on the unit sphere. The paper uses false, with scale 1 and l2_weight 0.02."""
     scale: float = Field(default=16.0, gt=0, le=1000)
-    """Factor on the similarity; without one, unit vectors cannot part the classes."""
+    """Factor on the similarity; without it, unit vectors cannot separate the classes."""
     l2_weight: float = Field(default=0.0, ge=0, le=10)
-    """Weight of the mean squared length of the embeddings."""
+    """Weight of the mean squared norm of the embeddings."""
 
 
 class MultiSimilarityConfig(ExpandableLossBase):
-    """Multi-similarity (Wang et al., 2019), cosine."""
+    """Multi-similarity (Wang et al., 2019) on cosines."""
 
     name: Literal["multi_similarity"] = "multi_similarity"
     """The loss."""
     alpha: float = Field(default=2.0, gt=0, le=1000)
-    """Sharpness on pairs of one class."""
+    """Sharpness for pairs of the same class."""
     beta: float = Field(default=50.0, gt=0, le=1000)
-    """Sharpness on pairs of two classes."""
+    """Sharpness for pairs of different classes."""
     base: float = Field(default=0.5, ge=-1, le=1)
-    """Cosine around which pairs are weighed."""
+    """Cosine threshold around which pairs are weighted."""
     mining_epsilon: float | None = Field(default=0.1, ge=0, le=2)
-    """Slack of the pair mining; null takes all pairs."""
+    """Margin of the pair mining; null uses all pairs."""
 
 
 class LogRatioConfig(LossBase):
-    """Log-ratio (Kim et al., 2019) on continuous labels; embeddings are not normalised."""
+    """Log-ratio (Kim et al., 2019) on continuous labels; embeddings are not normalized."""
 
     name: Literal["log_ratio"] = "log_ratio"
     """The loss."""
     anchors: Literal["every", "heads"] = "every"
-    """Every image of the batch is an anchor, or only the dense sampler's (the paper's way)."""
+    """every: each image of a batch is an anchor; heads: only those of the dense sampler (paper)."""
 
 
 class DenseTripletConfig(LossBase):
@@ -153,18 +153,18 @@ class DenseTripletConfig(LossBase):
     name: Literal["dense_triplet"] = "dense_triplet"
     """The loss."""
     margin: float = Field(default=0.03, ge=0, le=4)
-    """Squared distance on the unit sphere that the farther label should be farther."""
+    """Squared distance by which the image with the farther label should be farther."""
     anchors: Literal["every", "heads"] = "every"
-    """Every image of the batch is an anchor, or only the dense sampler's."""
+    """every: each image of the batch is an anchor; heads: only those of the dense sampler."""
 
 
 class PmlConfig(LossBase):
-    """Any loss of pytorch-metric-learning, where that package is installed."""
+    """Any loss of pytorch-metric-learning, if that package is installed."""
 
     name: str = Field(default="pml:TripletMarginLoss", pattern=r"^pml:[A-Za-z0-9]+$")
-    """`pml:` and the class name."""
+    """`pml:` followed by the class name."""
     options: dict[str, float | int | bool | str] = Field(default_factory=dict)
-    """Arguments of its constructor; num_classes and embedding_size are given where it has them."""
+    """Constructor arguments; num_classes and embedding_size are passed automatically."""
 
 
 def _tag(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""How a study is run: on which cluster, with which budget, recorded where."""
+"""How a study runs: cluster, budget, tracking server, data access and notifications."""
 
 import re
 from typing import Annotated, Literal
@@ -12,43 +12,43 @@ class RayConfig(Section):
     """Where trials run."""
 
     address: str = Field(default="local", pattern=r"^(local|auto|(ray://)?[\w.\-]+:\d+)$")
-    """local starts a cluster on this machine for the sweep; auto joins the one that this machine
-    belongs to; host:port joins another."""
+    """local starts a cluster on this machine for the sweep; auto joins the cluster of this machine;
+    host:port joins another one."""
     cpus_per_trial: float = Field(default=1.0, gt=0, le=1024)
     """Logical CPUs of each worker of a trial."""
     gpus_per_trial: float = Field(default=0.0, ge=0, le=64)
-    """Logical GPUs of each worker of a trial; a half lets two share one."""
+    """Logical GPUs of each worker of a trial; 0.5 lets two workers share one GPU."""
     max_concurrent: int = Field(default=0, ge=0)
-    """Trials at once at the most; 0 takes what the cluster has room for."""
+    """Maximum number of concurrent trials; 0 uses the capacity of the cluster."""
     connect_timeout_seconds: float = Field(default=15.0, gt=0)
-    """How long to wait for a cluster that should be there."""
+    """Timeout for connecting to a running cluster."""
 
 
 class SweepConfig(Section):
-    """The budget and the search of a study, where the study itself does not say."""
+    """Defaults for the budget and the search of a study."""
 
     max_failed_fraction: float = Field(default=0.25, ge=0, le=1)
-    """A sweep stops when a larger share of its trials failed by error (pruned, diverged and
-    collapsed ones do not count)."""
+    """A sweep stops if a larger share of its trials failed with an error; pruned, diverged and
+    collapsed trials do not count."""
     max_restarts: int = Field(default=3, ge=0)
-    """How often a trial whose worker died, hung or got no more memory goes on from its last
-    checkpoint."""
+    """How often a trial resumes from its last checkpoint after its worker died, hung or ran out of
+    memory."""
     trial_timeout_seconds: float = Field(default=0.0, ge=0)
-    """A trial without a finished epoch for so long is ended and goes on from its last checkpoint,
-    max_restarts times; then it has failed. 0 waits for ever."""
+    """A trial that finishes no epoch for this long is stopped and resumes from its last checkpoint,
+    up to max_restarts times; then it fails. 0 sets no limit."""
     timeout_seconds: float = Field(default=0.0, ge=0)
-    """A sweep that has worked on the cluster for so long stops with an error, and the same command
-    goes on where it stopped; 0 sets no limit, since how long a study may take is its own matter."""
+    """A sweep that runs longer than this stops with an error; the same command resumes it. 0 sets
+    no limit, because the duration depends on the study."""
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Seed of the search. Not the trials' seed."""
     results_root: str = "results"
-    """Folder that holds one folder for each study's results."""
+    """Folder with one subfolder for the results of each study."""
     reports_root: str = "reports"
-    """Folder that holds one folder for each study's report."""
+    """Folder with one subfolder for the report of each study."""
 
 
 def _check_has_no_password(address: str) -> str:
-    """Refuses a password without repeating it: parameters are committed, printed and recorded."""
+    """Rejects a password without repeating it: parameters are committed, printed and recorded."""
     if re.search(r"://[^/@]*:[^/@]*@", address):
         raise ValueError(
             "must not hold a password, since params.yaml is committed and --set is recorded. "
@@ -59,55 +59,55 @@ def _check_has_no_password(address: str) -> str:
 
 
 class MlflowConfig(Section):
-    """The record that people compare."""
+    """The MLflow tracking server and model registry."""
 
-    # What pydantic says of a wrong value would be printed with the value.
+    # Pydantic would print the rejected value, which may hold a password.
     model_config = ConfigDict(hide_input_in_errors=True)
 
     tracking_uri: Annotated[str, AfterValidator(_check_has_no_password)] = ""
-    """Address of the tracking server; empty takes MLFLOW_TRACKING_URI from the environment, and
-    without that a sqlite file in this folder."""
+    """Address of the tracking server; empty uses MLFLOW_TRACKING_URI from the environment, or else
+    a sqlite file in this folder."""
     registered_model: str = "dml-{study}"
-    """Name under which a study's winner is registered; {study} stands for its name."""
+    """Registered model name of a study's winner; {study} is replaced by the study's name."""
     alias: str = Field(default="champion", pattern=r"^[A-Za-z][\w-]*$")
-    """Alias of the registered winner that counts: the first one's, until another is promoted."""
+    """Alias of the accepted winner: the first version, until another one is promoted."""
     promote: bool = False
-    """Let a result that is significantly better than the accepted one take the alias by itself;
-    otherwise it is proposed, and `dml run STUDY --promote` moves it."""
+    """Move the alias automatically to a result that is significantly better than the accepted one;
+    otherwise the result is proposed, and `dml run STUDY --promote` moves the alias."""
     timeout_seconds: float = Field(default=15.0, gt=0)
-    """How long to wait for the tracking server before a run starts."""
+    """Timeout for reaching the tracking server before a run starts."""
 
 
 class DataAccessConfig(Section):
-    """How the nodes of a cluster come by the prepared data."""
+    """How the nodes of a cluster access the prepared data."""
 
     mode: Literal["shared", "dvc"] = "shared"
-    """shared: every node sees data.prepared_root; dvc: a node that lacks the data fetches them
-    once from the DVC remote by their hash."""
+    """shared: every node reads data.prepared_root; dvc: a node without the data pulls them once
+    from the DVC remote by their hash."""
     remote: str = ""
-    """Name of the DVC remote; empty takes the default one."""
+    """Name of the DVC remote; empty uses the default remote."""
     cache_root: str = "~/.cache/dml"
-    """Folder on each node for data fetched there."""
+    """Folder on each node for the data pulled there."""
 
 
 class NotifyConfig(Section):
-    """Who is told when a scheduled run fails."""
+    """Notification about failed scheduled runs."""
 
     block: str = Field(default="", pattern=r"^([a-z0-9-]+/[a-z0-9-]+)?$")
-    """A block saved in Prefect, as type/name: webhook/team, slack-webhook/team, email and others;
-    empty tells nobody."""
+    """A saved Prefect block as type/name: webhook/team, slack-webhook/team, email and others; empty
+    sends no notification."""
 
 
 class PipelineConfig(Section):
-    """Everything of params.yaml that is not of a single training."""
+    """The sections of params.yaml that do not belong to a single trial."""
 
     ray: RayConfig = RayConfig()
     """Where trials run."""
     sweep: SweepConfig = SweepConfig()
     """The budget and the search."""
     mlflow: MlflowConfig = MlflowConfig()
-    """The record."""
+    """The tracking server."""
     data_access: DataAccessConfig = DataAccessConfig()
-    """How the data get to the nodes."""
+    """How nodes access the data."""
     notify: NotifyConfig = NotifyConfig()
-    """Who is told of failures."""
+    """Notification about failures."""

@@ -1,4 +1,4 @@
-"""Turns what is wrong with a configuration into sentences that say what to do."""
+"""Reports all problems of a configuration at once, one sentence each."""
 
 import difflib
 from collections.abc import Iterable, Sequence
@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 _MAX_LENGTH = 2000
-_MAX_TOLD = 50
-"""Problems of one reading that are spelled out; the rest are counted."""
+_MAX_LISTED = 50
+"""Problems that are listed in full; the rest are counted."""
 
 
 class ConfigError(ValueError):
@@ -23,12 +23,12 @@ class ConfigError(ValueError):
 
 
 def _cut(problem: str) -> str:
-    # A value may be a page long, and a problem quotes it.
+    # A problem quotes the value, which may be long.
     return problem if len(problem) <= _MAX_LENGTH else f"{problem[:_MAX_LENGTH]} ..."
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Returns ` Did you mean 'x'?` for the nearest known name, or nothing."""
+    """Returns ` Did you mean 'x'?` for the nearest known name, or an empty text."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""
 
@@ -62,20 +62,20 @@ _RULES = {
 def describe(
     error: ValidationError, *, sections: dict[str, list[str]], known_keys: Iterable[str]
 ) -> list[str]:
-    """Returns one sentence for each problem that pydantic found.
+    """Returns one sentence for each validation error.
 
     Args:
-        error: what pydantic raised for a TrialConfig.
+        error: the error that pydantic raised.
         sections: for each section with kinds, the names of its kinds.
-        known_keys: every dotted key that exists, to suggest near ones.
+        known_keys: all dotted keys, to suggest the nearest one.
     """
     keys = list(known_keys)
     problems: list[str] = []
     details = error.errors(include_url=False)
-    for detail in details[:_MAX_TOLD]:
+    for detail in details[:_MAX_LISTED]:
         problems.extend(_describe_one(detail, sections, keys))
-    if len(details) > _MAX_TOLD:
-        problems.append(f"... and {len(details) - _MAX_TOLD:,} more. Mend these first.")
+    if len(details) > _MAX_LISTED:
+        problems.append(f"... and {len(details) - _MAX_LISTED:,} more. Fix these first.")
     return problems
 
 

@@ -4,9 +4,9 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Section(BaseModel):
-    """A frozen group of knobs that refuses unknown keys and numbers that are not finite.
+    """A frozen group of keys that rejects unknown keys and non-finite numbers.
 
-    The text under a field describes it.
+    The docstring below a field is its description.
     """
 
     model_config = ConfigDict(
@@ -15,9 +15,9 @@ class Section(BaseModel):
 
 
 class ChosenSection(Section):
-    """A section with several kinds, told apart by `name`.
+    """A section with several kinds, selected by `name`.
 
-    The fields of a kind's own class belong to that kind; the fields that a kind inherits from
-    the section's base class are shared. When a later layer of the configuration chooses another
-    `name`, the shared values stay and the former kind's own knobs are dropped.
+    Fields that a kind inherits from the section's base class are shared by all kinds; the others
+    belong to that kind. If a later layer of the configuration selects another `name`, the shared
+    values stay and the fields of the previous kind are dropped.
     """

@@ -11,51 +11,51 @@ from dml_core.config.training import (
     AdamWConfig,
     ClassBalancedSamplerConfig,
     CosineScheduleConfig,
+    DdpConfig,
     OptimizerConfig,
     SamplerConfig,
     ScheduleConfig,
-    TeamConfig,
     TrainingConfig,
 )
 
 
 class ModelConfig(Section):
-    """Trunk, pooling, layer norm, projection, normalisation."""
+    """The network: trunk, pooling, layer norm, projection, normalization."""
 
     backbone: str = Field(default="convnet", pattern=r"^(convnet|(torchvision|timm):[\w.\-]+)$")
     """`convnet` (small, for CPU), `torchvision:<name>` or `timm:<name>`."""
     weights: str = "none"
-    """none, imagenet (downloaded by the library), package:efficientnet_lite0, or a file's path."""
+    """none, imagenet (downloaded by the library), package:efficientnet_lite0, or a file path."""
     width: int = Field(default=32, ge=4, le=1024)
-    """convnet: channels of its first stage; the later ones have two and four times as many."""
+    """convnet: channels of its first block; the later blocks have two and four times as many."""
     pixel_scaling: Literal["auto", "imagenet", "half", "caffe", "unit"] = "auto"
-    """Input pixels: imagenet (mean and std), half (to -1..1), caffe (BGR 0..255 less the mean),
-    unit (0..1); auto takes what the weights were made with."""
+    """Input pixels: imagenet (mean and std), half (to -1..1), caffe (BGR 0..255 minus the mean),
+    unit (0..1); auto uses the scaling that the weights were trained with."""
     pooling: Literal["avg", "max", "avg+max"] = "avg+max"
-    """How a feature map becomes a vector; avg+max is their sum."""
+    """Global pooling of the feature map; avg+max is the sum of both."""
     layer_norm: bool = False
-    """Affine-free layer norm on the pooled feature, before the projection."""
+    """Layer norm without affine parameters, between pooling and projection."""
     embedding_dim: int = Field(default=128, ge=2, le=65536)
     """Length of an embedding."""
     projection: Literal["linear", "linear_no_bias", "none"] = "linear"
     """The layer from pooled feature to embedding; none needs a trunk of embedding_dim channels."""
     normalize: Literal["auto", "yes", "no"] = "auto"
-    """L2-normalise the embedding; auto is yes, but for the losses that need raw embeddings."""
+    """L2-normalize the embedding; auto is yes, except for losses that need raw embeddings."""
 
 
 class TrunkConfig(Section):
     """Which part of the trunk learns."""
 
     train: str = Field(default="all", pattern=r"^(all|none|from:[\w.]+)$")
-    """all of it, none (only the head), or from:<stage> on (that stage and the later ones)."""
+    """all, none (only the head learns), or from:<block> (that block and the later ones)."""
     cache: bool = True
-    """Compute the frozen part once for each image and keep it on disk, shared by all trials."""
+    """Compute the frozen part once per image and cache it on disk for all trials."""
     cache_views: int = Field(default=1, ge=1, le=64)
-    """Versions of each training image in the cache: the plain one, the others augmented."""
+    """Cached versions of each training image: the first is plain, the others are augmented."""
 
     @property
     def keeps_activations(self) -> bool:
-        """Whether a trial reads what a frozen part made of the images, and not the images."""
+        """Whether a trial reads cached activations instead of images."""
         return self.cache and self.train != "all"
 
 
@@ -65,73 +65,73 @@ SearchDevice = Literal["cpu", "gpu"]
 
 
 class EvaluationConfig(Section):
-    """Retrieval, clustering, continuous labels, occlusion."""
+    """Which metrics an evaluation computes, and how."""
 
     recall_at: tuple[Rank, ...] = Field(default=(1, 2, 4, 8), min_length=1)
-    """The K of R@K."""
+    """Values of K for R@K."""
     clustering: bool = True
-    """Compute NMI and pair F1 over k-means with as many clusters as classes."""
+    """Compute NMI and pair F1 from k-means with one cluster per class."""
     kmeans_iterations: int = Field(default=50, ge=1, le=10_000)
     """Iterations of each k-means run."""
     kmeans_restarts: int = Field(default=1, ge=1, le=100)
-    """k-means runs, of which the best by its own objective counts."""
+    """Number of k-means runs; the run with the best objective counts."""
     binary: bool = False
-    """Also evaluate the embeddings cut to one bit a dimension (value > 0), by Hamming distance."""
+    """Also evaluate embeddings of one bit per dimension (value > 0), by Hamming distance."""
     label_at: tuple[Rank, ...] = Field(default=(1, 5, 10), min_length=1)
-    """The K of the mean label distance, where there are continuous labels."""
+    """Values of K for the mean label distance, with continuous labels."""
     ndcg_at: tuple[Rank, ...] = Field(default=(10, 50, 100), min_length=1)
-    """The K of nDCG, where there are continuous labels; the first is `ndcg` for selection."""
+    """Values of K for nDCG, with continuous labels; the first is `ndcg` for selection."""
     occlusion: tuple[Share, ...] = ()
-    """Sides of the black square laid over each image, as shares of its side; none by default."""
+    """Sides of the black square that occludes each image, as shares of its side; empty: none."""
     synthetic_points: int = Field(default=0, ge=0, le=256)
-    """Points between the two images of each pair of a class that are searched as queries; 0 leaves
-    `synthetic_recall_at_K` out."""
+    """Synthetic points between the two images of a pair that are searched as queries; 0 omits
+    `synthetic_recall_at_K`."""
     class_distances: int = Field(default=0, ge=0, le=1000)
-    """Validation classes, from the first, whose smallest distances to each other are recorded
-    after each epoch; 0 records none."""
+    """Number of validation classes whose smallest mutual distances are recorded after each epoch;
+    0 records none."""
     block_size: int = Field(default=1024, ge=1, le=1_000_000)
-    """Queries searched at once; bounds the memory, never changes a number."""
+    """Queries searched at once; bounds memory, never changes a result."""
     compare_once_from: int = Field(default=16_384, ge=0)
-    """Images from which on each pair is compared once for both of it, where images are searched
-    among themselves by cosine on the CPU: half the products. 0 never does. Numbers may then differ
-    where two distances differ by rounding only."""
+    """Number of images from which each symmetric distance is computed once, if images are searched
+    among themselves by cosine on the CPU; this halves the products. 0 turns it off. Results are
+    unchanged except for ties within rounding."""
     search_device: SearchDevice = "cpu"
-    """Where neighbours are searched and clusters found; gpu needs a faiss that was built for it.
-    Numbers may then differ where two distances differ by rounding only."""
+    """Device for neighbor search and clustering; gpu requires a GPU build of faiss. Results are
+    unchanged except for ties within rounding."""
     batch_size: int = Field(default=64, ge=1, le=100_000)
-    """Images embedded at once; on a CPU small batches stay in the cache and are faster."""
+    """Images embedded at once; on a CPU, small batches fit the cache and are faster."""
 
 
 DEFAULT_SAMPLER = ClassBalancedSamplerConfig(class_ratio=0.2)
 
 
 class TrialConfig(Section):
-    """One trial: what it trains on, with what, how, and how it is judged."""
+    """Everything that one trial needs: data, loss, model, training and evaluation."""
 
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Seed of everything random in the trial: initial weights, batches, augmentation."""
     data: DataConfig = GlyphsData()
-    """Which images there are."""
+    """The dataset."""
     augmentation: AugmentationConfig = AugmentationConfig()
-    """How an image becomes the network's input."""
+    """How a packed image becomes a network input."""
     sampler: SamplerConfig = DEFAULT_SAMPLER
-    """Which images make a batch."""
+    """How batches are drawn."""
     loss: LossConfig = ProxyAnchorConfig()
-    """What is minimised."""
+    """The loss."""
     model: ModelConfig = ModelConfig()
     """The network."""
     trunk: TrunkConfig = TrunkConfig()
     """Which part of the trunk learns."""
     optimizer: OptimizerConfig = AdamWConfig()
-    """How the weights move."""
+    """The optimizer."""
     schedule: ScheduleConfig = CosineScheduleConfig()
-    """How the learning rate moves."""
+    """The learning-rate schedule."""
     training: TrainingConfig = TrainingConfig()
     """The training loop."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    """How the model is judged."""
-    trial: TeamConfig = TeamConfig()
-    """Over how many processes one trial is trained."""
+    """The evaluation."""
+    trial: DdpConfig = DdpConfig()
+    """Distributed training of one trial."""
 
     @property
     def input_size_px(self) -> int:
@@ -140,7 +140,7 @@ class TrialConfig(Section):
 
     @property
     def normalizes_embeddings(self) -> bool:
-        """Whether the model ends in an L2 normalisation."""
+        """Whether the model ends in an L2 normalization."""
         if self.model.normalize != "auto":
             return self.model.normalize == "yes"
         return self.loss.name != "log_ratio" and getattr(self.loss, "normalize", True) is True
@@ -152,12 +152,12 @@ class TrialConfig(Section):
 
     @property
     def retrieval_metric(self) -> Literal["cosine", "euclidean"]:
-        """How embeddings are compared in evaluation, as the loss compared them."""
+        """Metric of the retrieval, the same as in the loss."""
         return "euclidean" if self.loss.name == "log_ratio" else "cosine"
 
     @property
     def selection_metric(self) -> str:
-        """Full name of the validation metric that chooses the best epoch."""
+        """Full name of the validation metric that selects the best epoch."""
         chosen = self.training.selection_metric
         if chosen == "auto":
             learns_labels = self.uses_continuous_labels or self.data.quantize_bins > 0
@@ -166,13 +166,13 @@ class TrialConfig(Section):
 
     @model_validator(mode="after")
     def check_parts_fit(self) -> Self:
-        """Refuses combinations that cannot train, all of them at once."""
-        problems = list(self._misfits())
+        """Rejects combinations that cannot train, and reports all of them at once."""
+        problems = self._find_conflicts() + self._find_ddp_conflicts()
         if problems:
             raise ValueError("\n".join(problems))
         return self
 
-    def _misfits(self) -> list[str]:
+    def _find_conflicts(self) -> list[str]:
         problems = []
         has_labels = bool(self.data.continuous_labels)
         if self.uses_continuous_labels and not has_labels:
@@ -182,7 +182,7 @@ class TrialConfig(Section):
             )
         if self.sampler.name == "dense" and not has_labels:
             problems.append(
-                "sampler.name=dense looks for the nearest by continuous label, so "
+                "sampler.name=dense finds neighbors by continuous label, so "
                 "data.continuous_labels must name at least one column. Got none"
             )
         if self.data.quantize_bins and not has_labels:
@@ -216,13 +216,13 @@ class TrialConfig(Section):
                 f"training.warmup_epochs must be below training.epochs, or the trunk never learns. "
                 f"Got {self.training.warmup_epochs} and {self.training.epochs}"
             )
-        return problems + self._misfits_of_team()
+        return problems
 
-    def _misfits_of_team(self) -> list[str]:
+    def _find_ddp_conflicts(self) -> list[str]:
         problems, workers = [], self.trial.workers
         if workers > self.sampler.batch_size:
             problems.append(
-                f"trial.workers must be at most sampler.batch_size, so that each has an image. "
+                f"trial.workers must be at most sampler.batch_size, so that all ranks have images. "
                 f"Got {workers} and {self.sampler.batch_size}"
             )
         if workers > 1 and self.training.compile:

@@ -1,4 +1,4 @@
-"""Reads and writes YAML the way people write it, and refuses what no person writes."""
+"""Reads and writes YAML, with limits that reject malicious files."""
 
 import os
 import re
@@ -11,53 +11,53 @@ import yaml
 from dml_core.config.problems import ConfigError
 
 MAX_CHARACTERS = 1 << 20
-"""Of a file; the largest study has a hundredth of it."""
+"""Per file; the largest study has one hundredth of this."""
 MAX_VALUES = 20_000
-"""Values and keys, those that an alias repeats counted at every place."""
+"""Values and keys per file; those behind an alias count at every use."""
 MAX_DEPTH = 20
-"""Mappings and lists within each other."""
+"""Nesting levels of mappings and lists."""
 MAX_KEY_LENGTH = 200
 MAX_WHOLE_NUMBER = 2**63
-"""Whole numbers beyond it cannot be stored as such, and nothing here counts so far."""
+"""Integers must fit into 64 bits."""
 
 _PLAIN_TAGS = frozenset(
     f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map")
 )
 
 
-class TooMuch(yaml.MarkedYAMLError):
-    """A text is YAML, but not of the kind that is read here; `problem` says why."""
+class UnsupportedYaml(yaml.MarkedYAMLError):
+    """Valid YAML that exceeds a limit or uses an unsupported feature; see `problem`."""
 
     def __init__(self, problem: str, node: yaml.Node) -> None:
         super().__init__(problem=problem, problem_mark=node.start_mark)
 
 
 def check_node(root: yaml.Node) -> None:
-    """Raises TooMuch for tags, cycles, deep nesting, and aliases that repeat themselves.
+    """Raises UnsupportedYaml for tags, cycles, deep nesting and too many values behind aliases.
 
-    An alias costs nothing in the text, so that a few lines may stand for billions of values
-    ("billion laughs"). Each node is weighed once, and its weight counts at every place.
+    A few lines with aliases can expand to billions of values ("billion laughs"). Each node is
+    counted once, and its count is added at every use.
     """
     _, height = _weigh(root, {})
     if height > MAX_DEPTH:
-        raise TooMuch(f"values may lie at most {MAX_DEPTH} levels deep", root)
+        raise UnsupportedYaml(f"values may be nested at most {MAX_DEPTH} levels deep", root)
 
 
 def _weigh(node: yaml.Node, known: dict[int, tuple[int, int] | None]) -> tuple[int, int]:
-    """Returns how many values a node stands for, and how many levels."""
+    """Returns the number of values that a node expands to, and its number of levels."""
     if id(node) in known:
         found = known[id(node)]
         if found is None:
-            raise TooMuch("a value holds itself", node)
+            raise UnsupportedYaml("a value contains itself", node)
         return found
     if node.tag not in _PLAIN_TAGS:
-        raise TooMuch(f"the tag {node.tag!r} is for code and special values; leave it out", node)
-    # None while its own values are looked at: met again then, it holds itself.
+        raise UnsupportedYaml(f"the tag {node.tag!r} is not supported; remove it", node)
+    # None marks a node in progress: reaching it again means that it contains itself.
     known[id(node)] = None
     inner = [_weigh(child, known) for child in _children(node)]
     weight = 1 + sum(weight for weight, _ in inner)
     if weight > MAX_VALUES:
-        raise TooMuch(f"it stands for more than {MAX_VALUES:,} values", node)
+        raise UnsupportedYaml(f"it expands to more than {MAX_VALUES:,} values", node)
     result = weight, 1 + max((height for _, height in inner), default=0)
     known[id(node)] = result
     return result
@@ -67,57 +67,59 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and len(key.value) > MAX_KEY_LENGTH:
-                raise TooMuch(f"a key may have at most {MAX_KEY_LENGTH} characters", key)
+                raise UnsupportedYaml(f"a key may have at most {MAX_KEY_LENGTH} characters", key)
         return [child for pair in node.value for child in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-# YAML 1.1 wants a dot in a float, so PyYAML reads 1e-4 as text; this is YAML 1.2's rule.
+# YAML 1.1 requires a dot in a float, so PyYAML reads 1e-4 as text. This is the YAML 1.2 rule.
 _NUMBER = re.compile(r"^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")
-# Half a character of UTF-16 and the zero byte can be neither printed nor part of a path.
+# Lone surrogates and the null byte can be neither printed nor part of a path.
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that knows exponents and refuses a key that stands twice."""
+    """A SafeLoader that reads exponents and rejects duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
-                raise TooMuch("a key must be a plain word", key_node)
+                raise UnsupportedYaml("a key must be a plain word", key_node)
             key = self.construct_object(key_node, deep=True)
             if key in seen:
-                raise TooMuch(f"the key {key!r} stands twice", key_node)
+                raise UnsupportedYaml(f"the key {key!r} occurs twice", key_node)
             seen.add(key)
         return super().construct_mapping(node, deep)
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         if isinstance(node, yaml.ScalarNode) and _NO_TEXT.search(node.value):
-            raise TooMuch("it holds a character that is no text", node)
+            raise UnsupportedYaml("it contains a character that is not text", node)
         return super().construct_scalar(node)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         try:
             number = super().construct_yaml_int(node)
         except ValueError as error:
-            raise TooMuch("it is no whole number that can be read", node) from error
+            raise UnsupportedYaml("it is not a readable whole number", node) from error
         if not -MAX_WHOLE_NUMBER <= number < MAX_WHOLE_NUMBER:
-            raise TooMuch("a whole number must fit into 64 bits; larger ones are 1e30", node)
+            raise UnsupportedYaml(
+                "a whole number must fit into 64 bits; write larger ones as 1e30", node
+            )
         return number
 
     def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
         try:
             return super().construct_yaml_float(node)
         except (ValueError, OverflowError) as error:
-            raise TooMuch("it is no number that can be read", node) from error
+            raise UnsupportedYaml("it is not a readable number", node) from error
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 _Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
-# Added with a loop, since each first character has its own list of resolvers.
+# PyYAML keeps one list of resolvers for each first character.
 for _first in "-+.0123456789":
-    # A date is text, as in YAML 1.2: no parameter is one, and Python's dates are not JSON.
+    # A date is text, as in YAML 1.2: no parameter is a date, and dates are not JSON.
     _resolvers = [
         (tag, pattern)
         for tag, pattern in _Loader.yaml_implicit_resolvers.get(_first, [])
@@ -130,16 +132,16 @@ for _first in "-+.0123456789":
 
 
 def parse_yaml(text: str, *, source: str) -> Any:
-    """Returns the value that a YAML text stands for; raises ConfigError with line and column.
+    """Returns the value of a YAML text; raises ConfigError with line and column.
 
-    Tags, cycles, and texts that stand for more than a person writes are refused.
+    Tags, cycles and texts that exceed the limits above are rejected.
     """
     if len(text) > MAX_CHARACTERS:
         raise ConfigError(source, [f"has more than {MAX_CHARACTERS:,} characters. Shorten it."])
     try:
         return _load(text)
     except RecursionError as error:
-        problem = f"is nested deeper than the {MAX_DEPTH} levels that are read."
+        problem = f"is nested deeper than {MAX_DEPTH} levels."
         raise ConfigError(source, [problem]) from error
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
@@ -161,10 +163,10 @@ def _load(text: str) -> Any:
 
 
 def read_yaml_text(path: Path) -> str:
-    """Returns the text of a YAML file; raises ConfigError where it cannot be read."""
+    """Returns the text of a YAML file; raises ConfigError if it cannot be read."""
     try:
         with path.open("rb") as file:
-            # No more than can be read at all, so that a wrong file does not fill the memory.
+            # Bounded, so that a wrong file does not fill the memory.
             return file.read(4 * MAX_CHARACTERS + 1).decode("utf-8")
     except FileNotFoundError as error:
         raise ConfigError(
@@ -178,8 +180,8 @@ def read_yaml_mapping(path: Path, *, text: str | None = None) -> dict[str, Any]:
     """Returns the mapping in a YAML file; an empty file is an empty mapping.
 
     Args:
-        path: the file, which messages name.
-        text: its content where it was read before; None reads the file.
+        path: the file, named in error messages.
+        text: the content, if it was read before; None reads the file.
     """
     value = parse_yaml(read_yaml_text(path) if text is None else text, source=str(path))
     if value is None:
@@ -190,37 +192,38 @@ def read_yaml_mapping(path: Path, *, text: str | None = None) -> dict[str, Any]:
 
 
 def render_section(section: str, values: Mapping[str, Any]) -> str:
-    """Returns a section as the lines that stand for it in a params.yaml."""
+    """Returns the lines of a section of params.yaml."""
     lines = [f"{section}:"]
     for key, value in values.items():
         text = yaml.safe_dump(value, default_flow_style=True, width=1_000_000, allow_unicode=True)
-        # PyYAML ends a lone scalar with the mark for the end of a document.
+        # PyYAML ends a lone scalar with the end-of-document marker.
         value_text = text.removesuffix("...\n").strip()
         lines.append(f"  {key}: {value_text}")
     return "\n".join(lines) + "\n"
 
 
 def write_section(file: Path, section: str, values: Mapping[str, Any]) -> None:
-    """Puts a section in the place of the one of that name, or at the end of the file.
+    """Replaces the section of that name, or appends it to the file.
 
-    Comments outside the section stay; those within it spoke of the former values and go.
+    Comments outside the section stay; those inside it are removed with the previous values.
 
     Raises:
-        ConfigError: where the file is laid out in a way that cannot be edited line by line.
+        ConfigError: if the layout of the file does not allow editing it line by line.
     """
     before = file.read_text(encoding="utf-8")
     after = _replace(before, section, render_section(section, values))
     wanted = {**(parse_yaml(before, source=str(file)) or {}), section: dict(values)}
-    if not _means(after, wanted):
+    if not _has_value(after, wanted):
         raise ConfigError(
-            str(file), [f"the section {section} cannot be told from the rest. Edit it by hand."]
+            str(file),
+            [f"the section {section} cannot be replaced automatically. Edit the file yourself."],
         )
     partial = file.with_name(f".{file.name}.partial")
     partial.write_text(after, encoding="utf-8")
     os.replace(partial, file)
 
 
-def _means(text: str, wanted: Mapping[str, Any]) -> bool:
+def _has_value(text: str, wanted: Mapping[str, Any]) -> bool:
     try:
         return bool(parse_yaml(text, source="") == wanted)
     except ConfigError:

@@ -1,1 +1,1 @@
-"""Images: where they come from, how they are packed, split and read."""
+"""Datasets: listing, packing, splitting and reading images."""

@@ -1,4 +1,4 @@
-"""Unpacks a downloaded archive into a folder, trusting nothing that the archive says."""
+"""Unpacks a downloaded archive into a folder and rejects malicious members."""
 
 import bz2
 import gzip
@@ -22,14 +22,14 @@ from dml_core.data.records import DatasetError
 
 MAX_MEMBERS = 5_000_000
 MAX_RATIO = 100
-"""Images hardly compress; the benchmarks' archives grow by less than a factor of three."""
+"""Images hardly compress; the archives of the benchmarks grow less than threefold."""
 SMALL_BYTES = 100 * 2**20
-"""Below this, no ratio is worth a refusal."""
+"""Below this size the ratio is not checked."""
 _BLOCK = 2**20
 
 
 class SizeBudget:
-    """Counts what an archive unpacks to, and stops it where it looks like a bomb."""
+    """Counts the unpacked members and bytes, and stops a decompression bomb."""
 
     def __init__(self, archive: Path, place: Path) -> None:
         self._archive = archive
@@ -39,7 +39,7 @@ class SizeBudget:
         self._bytes = 0
 
     def count_member(self) -> None:
-        """Counts one more member."""
+        """Counts one member."""
         self._members += 1
         if self._members > MAX_MEMBERS:
             raise DatasetError(f"archive {self._archive} has more than {MAX_MEMBERS} members.")
@@ -51,17 +51,17 @@ class SizeBudget:
             raise DatasetError(
                 f"archive {self._archive} unpacks to more than {self._by_ratio} bytes, which is "
                 f"{MAX_RATIO} times its own size or {SMALL_BYTES} bytes, like a decompression "
-                "bomb. If it is trusted, unpack it yourself and name the folder in data.raw."
+                "bomb. If you trust it, unpack it yourself and set data.raw to the folder."
             )
         if self._bytes > self._by_disk:
             raise DatasetError(
                 f"archive {self._archive} unpacks to more than the {self._by_disk} bytes that "
-                "are free on the disk. Free some space, or unpack it elsewhere."
+                "are free on the disk. Free some space, or unpack it on another disk."
             )
 
 
 class ArchiveFolder:
-    """The folder that an archive's members go to; refuses each member that would leave it."""
+    """The target folder of an archive; rejects members that would leave it."""
 
     def __init__(self, archive: Path, place: Path) -> None:
         self._archive = archive
@@ -69,13 +69,13 @@ class ArchiveFolder:
         self._links: set[PurePosixPath] = set()
 
     def add_folder(self, name: str) -> None:
-        """Makes a folder."""
+        """Creates a folder."""
         self._place_of(name).mkdir(parents=True, exist_ok=True)
 
     def add_file(
         self, name: str, source: IO[bytes], *, size: int, budget: SizeBudget | None = None
     ) -> None:
-        """Writes a file from a stream; of two members with one name the later stays."""
+        """Writes a file from a stream; of two members with the same name the later one stays."""
         written = 0
         with open(self._free_place(name), "xb") as stream:
             while block := source.read(_BLOCK):
@@ -86,16 +86,16 @@ class ArchiveFolder:
             raise EOFError(f"member {name!r} has {written} of {size} bytes")
 
     def add_copy(self, name: str, original: str, *, budget: SizeBudget) -> None:
-        """Writes a hard link as a copy of the member it links to, which must come before it."""
+        """Writes a hard link as a copy of the member it links to, which must precede it."""
         source = self._place_of(original, linked_by=name)
         if source.is_symlink() or not source.is_file():
-            raise self.refusal(name, f"links to {original!r}, which is no file of the archive")
+            raise self.refusal(name, f"links to {original!r}, which is not a file of the archive")
         budget.count_bytes(source.stat().st_size)
         if source != self._place_of(name):
             shutil.copyfile(source, self._free_place(name))
 
     def add_link(self, name: str, points_to: str) -> None:
-        """Makes a symbolic link that stays inside the folder."""
+        """Creates a symbolic link that stays inside the folder."""
         place = self._free_place(name)
         inside = self.place.joinpath(self._checked(name).parent, points_to)
         if os.path.isabs(points_to) or not Path(os.path.normpath(inside)).is_relative_to(
@@ -106,30 +106,31 @@ class ArchiveFolder:
         self._links.add(self._checked(name))
 
     def check_links_stay_inside(self) -> None:
-        """Refuses links that leave the folder by way of other links."""
+        """Rejects links that leave the folder through other links."""
         root = os.path.realpath(self.place)
         for link in sorted(self._links):
             if not Path(os.path.realpath(self.place / link)).is_relative_to(root):
                 raise self.refusal(str(link), "links outside of the target folder")
 
     def refusal(self, name: str, reason: str) -> DatasetError:
-        """Returns the error for a member that must not be unpacked."""
+        """Returns the error for a rejected member."""
         return DatasetError(
-            f"archive {self._archive} has a member {name!r} that {reason}. An honest dataset has "
-            "none such, so nothing was unpacked. Download it again from its publisher."
+            f"archive {self._archive} has a member {name!r} that {reason}. The official "
+            "datasets have no such member, so nothing was unpacked. Download it again from its "
+            "publisher."
         )
 
     def _free_place(self, name: str) -> Path:
         place = self._place_of(name)
         if place == self.place or place.is_dir():
-            raise self.refusal(name, "takes the place of a folder")
+            raise self.refusal(name, "would replace a folder")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.unlink(missing_ok=True)
         return place
 
     def _place_of(self, name: str, *, linked_by: str | None = None) -> Path:
         path = self._checked(name, linked_by=linked_by)
-        # Written through a link, a file would land where the name does not say.
+        # A file written through a link would not be where its name says.
         through = self._links.intersection((path, *path.parents))
         if through:
             raise self.refusal(name, f"would be written through the link {str(through.pop())!r}")
@@ -141,9 +142,9 @@ class ArchiveFolder:
         if path.is_absolute() or PureWindowsPath(name).drive:
             raise self.refusal(member, f"has the absolute path {name!r}")
         if ".." in path.parts:
-            raise self.refusal(member, f"climbs out of the target folder by '..' in {name!r}")
+            raise self.refusal(member, f"leaves the target folder through '..' in {name!r}")
         if "\x00" in name:
-            raise self.refusal(member, "has a zero byte in its name")
+            raise self.refusal(member, "has a null byte in its name")
         return path
 
 
@@ -152,7 +153,7 @@ _KEPT = 64 * 1024
 
 
 class CountedStream(io.RawIOBase):
-    """Counts the decompressed bytes as they are read, and remembers the last of them."""
+    """Counts the decompressed bytes and keeps the most recent ones."""
 
     def __init__(self, source: IO[bytes], budget: SizeBudget) -> None:
         self._source = source
@@ -169,25 +170,25 @@ class CountedStream(io.RawIOBase):
         return data
 
     def block_at(self, offset: int) -> bytes:
-        """Returns the block of 512 bytes at an offset that was read lately."""
+        """Returns the block of 512 bytes at a recently read offset."""
         start = offset - (self._position - len(self._last))
         return self._last[start : start + _TAR_BLOCK] if start >= 0 else b""
 
 
 def extract_tar(archive: Path, folder: ArchiveFolder, budget: SizeBudget) -> None:
-    """Writes all members to the folder; raises tarfile.ReadError where the archive breaks off."""
-    # Read as a stream, so that the budget also bounds headers, which tarfile holds in memory.
+    """Writes all members to the folder; raises tarfile.ReadError for a truncated archive."""
+    # As a stream, so that the budget also bounds headers, which tarfile keeps in memory.
     with _decompressed(archive) as source:
         stream = CountedStream(source, budget)
         with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as tar:
             for member in tar:
                 budget.count_member()
                 _extract_member(tar, member, folder, budget)
-            # tarfile takes a broken header for the end; the real end is a block of zeros.
+            # tarfile treats a broken header as the end; the real end is a block of zeros.
             if stream.block_at(tar.offset) != bytes(_TAR_BLOCK):
                 raise tarfile.ReadError(f"no end mark at byte {tar.offset}")
         while stream.read(2**20):
-            # Reading on to the end makes gzip and bzip2 compare their checksums.
+            # Reading to the end makes gzip and bzip2 verify their checksums.
             pass
 
 
@@ -211,7 +212,7 @@ def _extract_member(
     elif member.islnk():
         folder.add_copy(member.name, member.linkname, budget=budget)
     elif member.isreg() and (content := tar.extractfile(member)) is not None:
-        # The stream counts what it delivers, which the holes of a sparse file are not part of.
+        # The stream does not count the holes of a sparse file.
         uncounted = budget if member.issparse() else None
         folder.add_file(member.name, content, size=member.size, budget=uncounted)
     else:
@@ -235,10 +236,10 @@ def extract_zip(archive: Path, folder: ArchiveFolder, budget: SizeBudget) -> Non
 
 
 def _check_member(member: zipfile.ZipInfo, folder: ArchiveFolder) -> None:
-    # The upper half holds the Unix mode; it is zero where another system made the archive.
+    # The upper half holds the Unix mode; it is zero in archives from other systems.
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind == stat.S_IFLNK:
-        raise folder.refusal(member.filename, "is a link, which no dataset's zip needs")
+        raise folder.refusal(member.filename, "is a link, which is not supported in zip files")
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise folder.refusal(member.filename, "is a device, pipe or other special file")
     if member.flag_bits & _ENCRYPTED:
@@ -250,24 +251,23 @@ MARKER = ".extracted_from.json"
 
 
 def extract_archive(archive: Path, target: Path) -> Path:
-    """Makes the target folder from the archive's content and returns it.
+    """Unpacks the archive into the target folder and returns the folder.
 
-    The content is unpacked beside the target and renamed at the end, so a target that exists is
-    complete. A target made earlier from the same archive is returned as it is; the archive is
-    known again by name, size and modification time, kept in a hidden file in the target, since
-    reading gigabytes for a hash at each start would cost more than a rare second unpacking.
+    The content is unpacked beside the target and renamed at the end, so an existing target is
+    complete. A target from the same archive is reused. The archive is recognized by name, size and
+    modification time, stored in a hidden file in the target, because hashing gigabytes at each
+    start would cost more than unpacking twice on rare occasions.
 
     Raises:
         DatasetError: for a damaged archive, a member that would leave the target or is neither
-            file, folder nor link, more data than an honest archive of images holds, or a target
-            with content that was not unpacked here.
+            file, folder nor link, a decompression bomb, or a target with other content.
     """
     _check_suffix(archive)
     key = _identify(archive)
     with folder_lock(target):
         if _made_from(target) == key:
             return target
-        _check_target_is_ours(target, archive)
+        _check_target_is_free(target, archive)
         with replaced_folder(target) as partial, _damage_named(archive):
             _extract(archive, ArchiveFolder(archive, partial))
             marker = partial / MARKER
@@ -288,8 +288,8 @@ def _extract(archive: Path, folder: ArchiveFolder) -> None:
 def _check_suffix(archive: Path) -> None:
     if not archive.name.lower().endswith(SUFFIXES):
         raise DatasetError(
-            f"{archive} must end in one of {', '.join(SUFFIXES)}, so that its kind is known. "
-            f"Got {archive.name!r}. Unpack it yourself and name the folder in data.raw."
+            f"{archive} must end in one of {', '.join(SUFFIXES)}, which tells its format. "
+            f"Got {archive.name!r}. Unpack it yourself and set data.raw to the folder."
         )
 
 
@@ -309,19 +309,19 @@ def _made_from(target: Path) -> str | None:
         return None
 
 
-def _check_target_is_ours(target: Path, archive: Path) -> None:
+def _check_target_is_free(target: Path, archive: Path) -> None:
     if target.is_dir() and (not any(target.iterdir()) or (target / MARKER).exists()):
         return
     if target.exists():
         raise DatasetError(
-            f"{target} must be free, since {archive} is to be unpacked there, but holds files "
-            "from elsewhere. Move them away, or name their folder in data.raw."
+            f"{target} must be empty, because {archive} is unpacked there, but it holds other "
+            "files. Move them away, or set data.raw to their folder."
         )
 
 
 @contextmanager
 def _damage_named(archive: Path) -> Iterator[None]:
-    """Turns what the libraries raise on a damaged archive into one error that names it."""
+    """Converts the libraries' errors for a damaged archive to a DatasetError that names it."""
     try:
         yield
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
@@ -329,7 +329,7 @@ def _damage_named(archive: Path) -> Iterator[None]:
     except (NotImplementedError, RuntimeError) as error:
         raise DatasetError(f"archive {archive} cannot be unpacked: {error}.") from error
     except OSError as error:
-        # Decompressors raise a bare OSError for bad data; the disk's own errors have a number.
+        # Decompressors raise an OSError without errno for bad data; disk errors have one.
         if error.errno is None:
             raise _damaged(archive, error) from error
         raise DatasetError(f"archive {archive} cannot be unpacked: {error}.") from error

@@ -1,4 +1,4 @@
-"""Makes a folder whole or not at all, also when the process is killed on the way."""
+"""Creates a folder completely or not at all, even if the process is killed."""
 
 import fcntl
 import logging
@@ -14,9 +14,9 @@ LOGGER = logging.getLogger(__name__)
 
 @contextmanager
 def folder_lock(target: Path) -> Iterator[None]:
-    """Holds the only right to make the target folder; waits while another process has it.
+    """Holds an exclusive lock on creating the target folder; waits for other processes.
 
-    The kernel gives the lock back when its holder dies, so a killed process blocks nobody.
+    The kernel releases the lock if its holder dies, so a killed process blocks no other.
     """
     target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -31,10 +31,10 @@ def folder_lock(target: Path) -> Iterator[None]:
 
 @contextmanager
 def replaced_folder(target: Path) -> Iterator[Path]:
-    """Yields an empty folder that takes the target's place once the block ends without error.
+    """Yields an empty folder that replaces the target when the block ends without error.
 
-    An older target stays untouched until then. Call it inside `folder_lock`: what it finds left
-    over beside the target then belongs to a dead process and is removed.
+    An older target stays untouched until then. Call it inside `folder_lock`: partial folders
+    beside the target then belong to dead processes and are removed.
     """
     target = target.resolve()
     remove_leftovers(target)
@@ -49,11 +49,11 @@ def replaced_folder(target: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(target: Path) -> None:
-    """Removes what killed processes left beside the target, and puts back a target moved aside."""
+    """Removes partial folders of killed processes, and restores a target that was moved aside."""
     target = target.resolve()
     former = _former(target)
     if former.exists() and not target.exists():
-        # The process died between the two renames of _swap: the older folder is still whole.
+        # The process died between the two renames of _swap: the older folder is still complete.
         former.rename(target)
     beginning = f".{target.name}.partial-"
     for entry in list(target.parent.iterdir()) if target.parent.exists() else []:
@@ -66,7 +66,7 @@ def _former(target: Path) -> Path:
 
 
 def _swap(partial: Path, target: Path) -> None:
-    # A folder with content cannot be renamed over, so the older one steps aside first.
+    # A rename cannot replace a folder with content, so the older one is moved aside first.
     if not target.exists():
         partial.rename(target)
         return
@@ -82,9 +82,9 @@ def _acquire(lock_file: Path, target: Path) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            LOGGER.warning("waiting for another process that is making %s", target)
+            LOGGER.warning("waiting for another process that is creating %s", target)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # The former holder unlinks its lock file, so a waiter may hold a file without a name.
+        # The previous holder unlinks its lock file, so a waiter may hold an unlinked file.
         if _is_still_named(descriptor, lock_file):
             return descriptor
         os.close(descriptor)

@@ -1,9 +1,8 @@
-"""Finds images that a dataset has twice: equal ones, ones that look alike, and classes named twice.
+"""Finds duplicates in a dataset: equal images, near-duplicates, and similar class names.
 
-Two images are equal when their packed pixels are: bytes in another container, or another file of
-the same bytes, make no difference to a network. They look alike when the signs of 63 low
-frequencies (a perceptual hash) differ in few places and the frequencies themselves are almost
-proportional.
+Two images are equal if their packed pixels are equal, whatever their file format. They are
+near-duplicates if the signs of 63 low frequencies (a perceptual hash) differ in few places and the
+frequencies are almost proportional.
 """
 
 # N = images, H = height, W = width, C = channels
@@ -32,15 +31,15 @@ ACROSS_CLASSES = "across classes"
 RELATIONS = (ACROSS_SPLITS, WITHIN_CLASS, ACROSS_CLASSES)
 
 MAX_HASH_DISTANCE = 8
-"""Signs, of 63, in which images that look alike may differ."""
+"""Largest number of different signs, of 63, between near-duplicates."""
 MIN_SIMILARITY = 0.99
-"""Least cosine between the frequencies of images that look alike."""
+"""Smallest cosine between the frequencies of near-duplicates."""
 MIN_CONTRAST = 2.0
-"""Images whose low frequencies vary by fewer grey levels are blank, and all would look alike."""
+"""Images with less variation, in gray levels, are blank, and all would look alike."""
 MAX_COMPARED = 300_000
-"""Above so many images none are compared for looking alike: the time grows with the square."""
+"""Near-duplicates are not searched above this number of images: the time is quadratic."""
 MAX_LISTED = 10_000
-"""Pairs that look alike which are listed of each relation; all of them are counted."""
+"""Near-duplicate pairs listed per relation; all are counted."""
 
 _FREQUENCIES = 8
 _SAMPLED_LINES = 56
@@ -55,16 +54,16 @@ _CSV_COLUMNS = (
 
 @dataclass(frozen=True)
 class Place:
-    """What a class is used for, ordered: of two copies the one in the later place gives way."""
+    """The use of a class; of two copies, the one with the higher rank is dropped."""
 
     rank: int
     name: str
-    """test, validation or train; with several folds the fold that a class validates."""
+    """test, validation or train; with several folds, the fold that the class validates."""
 
 
 @dataclass(frozen=True)
 class FoundImage:
-    """One image among which copies are searched."""
+    """One image in the search for duplicates."""
 
     path: str
     class_name: str
@@ -85,7 +84,7 @@ class Copy:
     class_name: str
     place: str
     other_path: str
-    """The image that it is a copy of: that of the test where one is there."""
+    """The original: the test image, if one of them is a test image."""
     other_class: str
     other_place: str
     similarity: float = 1.0
@@ -101,10 +100,10 @@ def name_places(split: ClassSplit) -> dict[str, Place]:
 
 
 def find_copies(images: Iterable[FoundImage], places: Mapping[str, Place]) -> list[Copy]:
-    """Returns each image that equals an earlier one, with the one that it equals.
+    """Returns each image that equals an earlier one, paired with that one.
 
-    Earlier is by place (test, validation, train), then by path. An image is named once, with the
-    first of its equals, so that a thousand blank images are 999 copies and not half a million.
+    The order is by place (test, validation, train), then by path. Each image is paired only with
+    the first of its equals, so that 1,000 blank images give 999 copies, not half a million.
     """
     groups: dict[str, list[FoundImage]] = defaultdict(list)
     for image in images:
@@ -119,17 +118,17 @@ def find_copies(images: Iterable[FoundImage], places: Mapping[str, Place]) -> li
 
 
 def compute_fingerprint(pixels: np.ndarray) -> np.ndarray:
-    """Returns (63,) float32: an image's lowest frequencies without its mean, in grey levels.
+    """Returns (63,) float32: the lowest frequencies of an image without its mean, in gray levels.
 
     Args:
-        pixels: (H, W, C) uint8; of three channels the green one stands for the brightness.
+        pixels: (H, W, C) uint8; of three channels, green is used as brightness.
     """
-    # Fifty-six lines are plenty for eight frequencies, and cost a fraction of a decoded image.
+    # 56 lines suffice for eight frequencies and cost a fraction of decoding the image.
     step = max(1, min(pixels.shape[:2]) // _SAMPLED_LINES)
     pixels = pixels[step // 2 :: step, step // 2 :: step]
     height, width, channels = pixels.shape
-    # Products of whole numbers, whose sums are exact in the chosen type: every machine and every
-    # number of threads gives the same bits.
+    # Sums of integer products are exact in the chosen type, so all machines and numbers of threads
+    # give the same bits.
     exact = "float32" if height <= 1024 else "float64"
     rows = _basis(height, exact) @ pixels[:, :, channels // 2].astype(exact)
     table = rows.astype("float64") @ _basis(width, "float64").T
@@ -143,7 +142,7 @@ def hash_fingerprints(fingerprints: np.ndarray) -> np.ndarray:
 
 
 def find_similar_names(places: Mapping[str, Place]) -> list[dict[str, str]]:
-    """Returns groups of class names, with their places, that differ in case, spaces or form."""
+    """Returns groups of class names that differ only in case, spaces or Unicode form."""
     groups: dict[str, dict[str, str]] = defaultdict(dict)
     for name in sorted(places):
         plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
@@ -152,7 +151,7 @@ def find_similar_names(places: Mapping[str, Place]) -> list[dict[str, str]]:
 
 
 class DuplicateSearch:
-    """Gathers the packed images of one preparation and finds those that it has twice."""
+    """Collects the packed images of one preparation and finds duplicates."""
 
     def __init__(self, split: ClassSplit) -> None:
         self._places = name_places(split)
@@ -169,13 +168,13 @@ class DuplicateSearch:
         fingerprint: np.ndarray,
         read: Callable[[], bytes],
     ) -> None:
-        """Takes an image in.
+        """Adds an image.
 
         Args:
-            image: its content is filled in here.
-            shape: of its pixels.
+            image: the image; `find_equal` sets its content.
+            shape: shape of its pixels.
             fingerprint: from `compute_fingerprint`.
-            read: returns its pixels' bytes; called before the search is over, if at all.
+            read: returns the bytes of its pixels; called by `find_equal`, if at all.
         """
         self._images.append(image)
         self._shapes.append(shape)
@@ -183,14 +182,14 @@ class DuplicateSearch:
         self._readers.append(read)
 
     def find_equal(self) -> list[Copy]:
-        """Returns the images whose packed pixels equal those of an earlier one."""
+        """Returns the images with the same packed pixels as an earlier one."""
         if not self._images:
             return []
         hashes = hash_fingerprints(np.stack(self._fingerprints)).tolist()
         alike: dict[tuple[int, tuple[int, ...]], list[int]] = defaultdict(list)
         for index, key in enumerate(zip(hashes, self._shapes, strict=True)):
             alike[key].append(index)
-        # Pixels are read again of these few only: equal ones have equal fingerprints.
+        # Only these few are read again: equal images have equal fingerprints.
         candidates = [indices for indices in alike.values() if len(indices) > 1]
         equal = [image for indices in candidates for image in self._with_content(indices)]
         return find_copies(equal, self._places)
@@ -209,13 +208,13 @@ class DuplicateSearch:
         ]
 
     def find_alike(self, *, without: Collection[str]) -> tuple[list[Copy], Counter[str]] | None:
-        """Returns pairs that look alike, some of them listed and all counted by relation.
+        """Returns near-duplicate pairs up to a limit, and their number by relation.
 
         Args:
-            without: paths of images that are left out, since they are known to be copies.
+            without: paths of known copies, which are skipped.
 
         Returns:
-            None where there are more than `MAX_COMPARED` images.
+            None if there are more than `MAX_COMPARED` images.
         """
         left_out = set(without)
         kept = [i for i, image in enumerate(self._images) if image.path not in left_out]
@@ -270,7 +269,7 @@ def summarise(
     num_dropped: int,
     similar_names: Sequence[Mapping[str, str]],
 ) -> dict[str, Any]:
-    """Returns what dataset.json says of duplicates."""
+    """Returns the summary of duplicates in dataset.json."""
     counted = Counter(copy.relation for copy in equal)
     return {
         "equal": {relation: counted[relation] for relation in RELATIONS},
@@ -281,10 +280,10 @@ def summarise(
 
 
 def describe_duplicates(found: Mapping[str, Any]) -> list[str]:
-    """Returns a line for each kind of duplicates that a prepared dataset has.
+    """Returns one line for each kind of duplicates in a prepared dataset.
 
     Args:
-        found: from `summarise`, or nothing where the data were made before duplicates were counted.
+        found: from `summarise`; empty for data of versions that did not count duplicates.
     """
     if not found:
         return []
@@ -304,13 +303,13 @@ def describe_duplicates(found: Mapping[str, Any]) -> list[str]:
 
 
 def describe_leaks(found: Mapping[str, Any]) -> str:
-    """Returns how many images equal one of another split, and what became of them."""
+    """Returns the number of images that equal one of another split, and whether they were kept."""
     text = f"{_count(found['equal'][ACROSS_SPLITS], 'image')} equal to one of another split"
     return f"{text}, {'dropped' if found['dropped'] else 'kept'} (data.on_leak)"
 
 
 def check_no_leaks(copies: Sequence[Copy], config: DataBase) -> None:
-    """Raises DatasetError for copies across splits, which it lists in `leaks_file`."""
+    """Raises DatasetError for copies across splits and lists them in `leaks_file`."""
     leaks = [copy for copy in copies if copy.relation == ACROSS_SPLITS]
     if not leaks:
         return
@@ -323,20 +322,20 @@ def check_no_leaks(copies: Sequence[Copy], config: DataBase) -> None:
         for copy in leaks[:_SHOWN]
     )
     raise DatasetError(
-        f"dataset {config.folder_name!r} must not have one image in two of train, validation and "
-        f"test, or the score is not one on unseen images. Found {_count(len(leaks), 'copy')}, all "
-        f"listed in {file}. Remove them, or set data.on_leak: drop takes them out of the training "
+        f"dataset {config.folder_name!r} must not have an image in two of train, validation and "
+        f"test, because scores are for unseen images. Found {_count(len(leaks), 'copy')}, all "
+        f"listed in {file}. Remove them, or set data.on_leak: drop removes them from the training "
         f"side, allow keeps them. The first:{first}"
     )
 
 
 def leaks_file(config: DataBase) -> Path:
-    """Returns the list of leaks that a refused dataset leaves, beside its prepared folder."""
+    """Returns the file that lists the leaks of a refused dataset, beside its prepared folder."""
     return config.prepared_path.with_name(f"{config.folder_name}.leaks.csv")
 
 
 def write_copies(copies: Iterable[Copy], file: Path) -> None:
-    """Writes a CSV of copies, in which no cell starts a formula when a spreadsheet opens it."""
+    """Writes copies to a CSV file without cells that a spreadsheet would run as formulas."""
     with file.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
         writer.writerow(_CSV_COLUMNS)
@@ -371,15 +370,15 @@ def _pair(
 
 
 def _similar_pairs(units: np.ndarray) -> Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields indices and cosines of pairs that look alike, tile by tile so memory stays bounded.
+    """Yields indices and cosines of near-duplicate pairs, tile by tile to bound memory.
 
     Args:
         units: (N, 63) fingerprints of unit length.
     """
     if len(units) < 2:
         return
-    # Vectors with such a cosine are at most so far apart, and no further along any one axis: in
-    # the order along the widest axis each is compared with the next ones alone.
+    # The cosine bounds the distance, and so the difference along each axis. In the order along the
+    # axis of largest variance, only nearby vectors need to be compared.
     reach = np.sqrt(2 - 2 * MIN_SIMILARITY) + 1e-6
     values = units[:, int(np.argmax(units.var(axis=0)))]
     order = np.argsort(values, kind="stable")
@@ -403,7 +402,7 @@ def _similar_pairs(units: np.ndarray) -> Iterable[tuple[np.ndarray, np.ndarray, 
 
 @functools.lru_cache(maxsize=1024)
 def _basis(length: int, dtype: str) -> np.ndarray:
-    """Returns (8, length): cosines of the lowest frequencies, rounded to whole numbers."""
+    """Returns (8, length) cosines of the lowest frequencies, rounded to integers."""
     frequency, position = np.arange(_FREQUENCIES)[:, None], np.arange(length)
     cosines = np.cos(np.pi * frequency * (2 * position + 1) / (2 * length))
     cosines[0] /= np.sqrt(2)
@@ -413,14 +412,14 @@ def _basis(length: int, dtype: str) -> np.ndarray:
 def _describe_names(groups: Sequence[Mapping[str, str]]) -> list[str]:
     if not groups:
         return []
-    # Those on two sides of the split come first.
+    # Groups across splits come first.
     ordered = sorted(groups, key=lambda group: len(set(group.values())) < 2)
     shown = "; ".join(
         " and ".join(f"{name!r} ({place})" for name, place in group.items())
         for group in ordered[:_SHOWN]
     )
     more = f"; and {len(groups) - _SHOWN:,} more" if len(groups) > _SHOWN else ""
-    return [f"class names that are probably one class: {shown}{more}"]
+    return [f"class names that are probably the same class: {shown}{more}"]
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,7 +1,7 @@
-"""Turns an image (file bytes, Pillow image or pixels) into 8-bit pixels of a dataset's size.
+"""Converts an image (file bytes, Pillow image or pixels) to 8-bit pixels of the dataset's size.
 
-Registered models carry a copy of this file, so that they prepare images as the dataset was
-prepared. It therefore imports nothing of this project.
+Registered models contain a copy of this file, so that they prepare images like the dataset. It
+therefore imports nothing from this project.
 """
 
 # H = height, W = width, C = channels (1 or 3)
@@ -17,13 +17,13 @@ from PIL import Image, ImageOps
 Color = Literal["rgb", "gray"]
 
 PIXEL_LIMIT = 80_000_000
-"""Most pixels that an image may have; below the number from which Pillow itself warns."""
+"""Largest number of pixels of an image; below the threshold of Pillow's own warning."""
 MIN_SIDE_PX = 2
-"""Images with a shorter side than this carry nothing to learn from."""
+"""Images with a shorter side are too small to learn from."""
 MAX_ASPECT = 20.0
-"""Longest side over shortest; above it, resizing the shorter side makes an absurdly long image."""
+"""Largest ratio of longer to shorter side; above it, resizing gives extremely long images."""
 
-# Named, since Pillow would otherwise also try formats that start other programs (EPS).
+# Listed, because Pillow would otherwise try formats that start other programs (EPS).
 FORMATS = ("JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000", "AVIF")
 _SIGNATURES = {
     (0, b"\xff\xd8\xff"): "JPEG",
@@ -34,11 +34,11 @@ _SIGNATURES = {
     (0, b"MM\x00*"): "TIFF",
     (4, b"ftypavif"): "AVIF",
 }
-"""Where in a file which bytes tell its format."""
+"""Offset and bytes that identify a format."""
 
 
 class BadImage(ValueError):
-    """An image that cannot be used; its text completes a sentence that begins with the file."""
+    """An unusable image; the message completes a sentence that starts with the file."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -47,7 +47,7 @@ class BadImage(ValueError):
 
 @dataclass(frozen=True)
 class PackingChoices:
-    """The configuration's values that decide the packed pixels."""
+    """The configured values that determine the packed pixels."""
 
     image_size_px: int
     resize: Literal["shorter", "square"]
@@ -60,22 +60,22 @@ class PackingChoices:
 
 
 def pack_content(content: bytes, choices: PackingChoices) -> np.ndarray:
-    """Returns (H, W, C) uint8 of an image file's bytes: decoded, upright, in colour and size.
+    """Returns (H, W, C) uint8 of an image file: decoded, upright, in the chosen color and size.
 
     Raises:
-        BadImage: where the bytes cannot be used as an image.
+        BadImage: if the bytes are not a usable image.
     """
-    # Twice the wanted side leaves the resampling filter enough to work with.
+    # Twice the target side is enough for the resampling filter.
     enough_px = 2 * choices.image_size_px
     return resize_image(decode_image(content, color=choices.color, enough_px=enough_px), choices)
 
 
 def pack_pixels(pixels: np.ndarray, choices: PackingChoices) -> np.ndarray:
-    """Returns (H, W, C) uint8 of gray (H, W) or RGB (H, W, 3) pixels, in colour and size."""
+    """Returns (H, W, C) uint8 of (H, W) gray or (H, W, 3) RGB pixels, in color and size."""
     assert pixels.dtype == np.uint8, f"pixels must be uint8, not {pixels.dtype}"
     assert pixels.ndim == 2 or pixels.shape[2:] == (3,), f"pixels have the shape {pixels.shape}"
     check_size(pixels.shape[1], pixels.shape[0])
-    # L and RGB convert to each other as they do for files, so both kinds of source agree.
+    # The same conversion as for files, so that both kinds of source agree.
     return resize_image(_to_array(Image.fromarray(pixels), choices.color), choices)
 
 
@@ -87,7 +87,7 @@ def pack_opened(image: Image.Image, choices: PackingChoices) -> np.ndarray:
 
 
 def resize_image(pixels: np.ndarray, choices: PackingChoices) -> np.ndarray:
-    """Returns (H, W, C) of the chosen size; an image that has it already is returned as it is."""
+    """Returns (H, W, C) in the chosen size; an image of that size is returned unchanged."""
     height, width = pixels.shape[:2]
     size = target_size(height, width, choices)
     if size == (height, width):
@@ -111,18 +111,18 @@ def target_size(height: int, width: int, choices: PackingChoices) -> tuple[int, 
 
 
 def decode_image(content: bytes, *, color: Color, enough_px: int | None = None) -> np.ndarray:
-    """Returns the first frame as (H, W, C) uint8, upright, over white where it is transparent.
+    """Returns the first frame as (H, W, C) uint8, upright, with transparency over white.
 
-    Of an animation (GIF, APNG, WebP) or a file of several pages the first image is taken.
+    Animations (GIF, APNG, WebP) and files with several pages give their first image.
 
     Args:
         content: the whole file.
         color: rgb gives three channels, gray one.
-        enough_px: a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is much faster,
-            as long as no side gets shorter than this; None keeps the full size.
+        enough_px: a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, which is much faster, if
+            no side gets shorter than this; None keeps the full size.
     """
     with warnings.catch_warnings():
-        # Pillow warns of odd metadata, which harms no pixel, and of bombs, which are refused.
+        # Warnings about metadata are harmless; warnings about bombs become errors.
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:
@@ -133,12 +133,12 @@ def decode_image(content: bytes, *, color: Color, enough_px: int | None = None) 
         except (BadImage, MemoryError):
             raise
         except Exception as error:
-            # Pillow's decoders raise nearly every kind of exception on crafted files.
+            # Pillow's decoders raise many kinds of exceptions for crafted files.
             raise BadImage(f"cannot be decoded: {type(error).__name__}: {error}") from error
 
 
 def check_size(width: int, height: int) -> None:
-    """Refuses images too large to decode, too small to use, or of an extreme aspect."""
+    """Rejects images that are too large to decode, too small to use, or too long and thin."""
     shape = f"{width} x {height} px"
     if width * height > PIXEL_LIMIT:
         raise BadImage(f"is a decompression bomb: {shape}, above the limit of {PIXEL_LIMIT} pixels")
@@ -195,10 +195,10 @@ def _to_array(image: Image.Image, color: Color) -> np.ndarray:
 
 
 def _scale_deep_gray(image: Image.Image) -> np.ndarray:
-    """Returns (H, W) uint8 of a gray image with 16 bits, white staying white."""
+    """Returns (H, W) uint8 of a 16-bit gray image; white stays white."""
     if image.mode == "F":
-        raise BadImage("has floating-point pixels, whose range from black to white is not known")
+        raise BadImage("has floating-point pixels of unknown range")
     values = np.asarray(image).astype(np.int64)
     if values.min() < 0 or values.max() > 65535:
-        raise BadImage("has 32-bit pixels beyond 16 bits, whose range to white is not known")
+        raise BadImage("has 32-bit pixels beyond 16 bits, of unknown range")
     return ((values * 255 + 32767) // 65535).astype(np.uint8)

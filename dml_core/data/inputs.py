@@ -1,5 +1,8 @@
 """Makes the network's inputs and the loss's targets from prepared images."""
 
+# B = batch, C = channels, L = continuous labels, N = images, S = input size
+# A box is (top, left, height, width) in packed pixels and may extend beyond the image.
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -14,16 +17,12 @@ from dml_core.config.trial import TrialConfig
 from dml_core.data.parallel import prefetch
 from dml_core.data.prepared import ImageSet
 
-# B = batch; a box is (top, left, height, width) in packed pixels and may leave the image.
-# B = batch, C = channels, S = input size
-
-
-# Tries before a random box of the wished area and aspect is given up for the central one.
+# Attempts to draw a box of the chosen area and aspect ratio before using the central box.
 _ATTEMPTS = 10
 
 
 def evaluation_boxes(sizes: np.ndarray, *, size_px: int, config: AugmentationConfig) -> np.ndarray:
-    """Returns the (B, 4) boxes of evaluation for images of (B, 2) heights and widths."""
+    """Returns the (B, 4) evaluation boxes for images of (B, 2) heights and widths."""
     if config.evaluation_crop == "whole":
         return _whole_boxes(sizes)
     return _central_boxes(sizes, sides=_input_sides(sizes, size_px))
@@ -32,7 +31,7 @@ def evaluation_boxes(sizes: np.ndarray, *, size_px: int, config: AugmentationCon
 def training_boxes(
     sizes: np.ndarray, *, size_px: int, config: AugmentationConfig, stream: np.random.Generator
 ) -> np.ndarray:
-    """Returns the (B, 4) boxes of a training batch, drawn from the stream."""
+    """Returns the (B, 4) boxes of a training batch, drawn from `stream`."""
     match config.crop:
         case "center":
             return evaluation_boxes(sizes, size_px=size_px, config=config)
@@ -51,7 +50,7 @@ def training_boxes(
 
 
 def _input_sides(sizes: np.ndarray, size_px: int) -> np.ndarray:
-    """Square sides of the input's size, or of the image's shorter side where that is less."""
+    """Returns (B, 2) square sides: the input size, or the image's shorter side if that is less."""
     shorter = np.minimum(size_px, sizes.min(axis=1))
     return np.stack([shorter, shorter], axis=1)
 
@@ -90,7 +89,7 @@ def _jittered_boxes(
 def _random_resized_boxes(
     sizes: np.ndarray, *, config: AugmentationConfig, stream: np.random.Generator
 ) -> np.ndarray:
-    """Boxes of random area and aspect; all attempts are drawn at once and the first fit taken."""
+    """Returns boxes of random area and aspect ratio; draws all attempts, uses the first fit."""
     count = len(sizes)
     areas = stream.uniform(config.min_area, 1.0, size=(_ATTEMPTS, count)) * sizes.prod(axis=1)
     bound = np.log(config.max_aspect)
@@ -107,24 +106,24 @@ def _random_resized_boxes(
 
 
 def cut_boxes(images: ImageSet, indices: np.ndarray, boxes: np.ndarray, *, size_px: int) -> Tensor:
-    """Returns (B, C, S, S) uint8: each image's box, resized where it has another size.
+    """Returns (B, C, S, S) uint8: the box of each image, resized to the input size.
 
-    What lies outside of an image is black.
+    Pixels outside the image are black.
     """
     if images.shape is not None and bool((boxes[:, 2:] == size_px).all()):
         return _cut_equal(images.gather(indices), boxes, size_px=size_px)
-    # Channels innermost, as images are packed and resized, and put apart for all images at once.
+    # Channels last, as images are packed and resized; converted once for the whole batch.
     shape = (len(indices), size_px, size_px, images.channels)
     batch = torch.empty(shape, dtype=torch.uint8).permute(0, 3, 1, 2)
     places = torch.split(batch, 1)
-    # Plain numbers: looking at one number of an array takes longer than a small crop.
+    # Python integers: indexing a numpy array takes longer than a small crop.
     for place, index, box in zip(places, indices.tolist(), boxes.tolist(), strict=True):
         _cut_into(place, images.image(index), box)
     return batch.contiguous()
 
 
 def _cut_equal(chosen: np.ndarray, boxes: np.ndarray, *, size_px: int) -> Tensor:
-    """Cuts boxes of the input's size out of (B, H, W, C) images, all in one indexing."""
+    """Cuts input-sized boxes from (B, H, W, C) images in one indexing operation."""
     outside = _largest_overhang(boxes, chosen.shape[1:3])
     if outside:
         chosen = np.pad(chosen, ((0, 0), (outside, outside), (outside, outside), (0, 0)))
@@ -136,20 +135,20 @@ def _cut_equal(chosen: np.ndarray, boxes: np.ndarray, *, size_px: int) -> Tensor
 
 
 def _largest_overhang(boxes: np.ndarray, size: tuple[int, ...]) -> int:
-    """How far the farthest box reaches over an edge of its image."""
+    """Returns the largest overhang of a box beyond its image, in pixels."""
     before = -boxes[:, :2].min()
     after = (boxes[:, :2] + boxes[:, 2:] - np.array(size)).max()
     return int(max(0, before, after))
 
 
 def _cut_into(place: Tensor, image: np.ndarray, box: list[int]) -> None:
-    """Writes a box of an image, resized where that is needed, into its (1, C, S, S) place."""
+    """Writes a box of an image into its (1, C, S, S) place, resized if needed."""
     top, left, height, width = box
     if top < 0 or left < 0 or top + height > image.shape[0] or left + width > image.shape[1]:
         over = _largest_overhang(np.array([box]), image.shape[:2])
         image = np.pad(image, ((over, over), (over, over), (0, 0)))
         top, left = top + over, left + over
-    # The memory map is read-only, and torch wants an array that it could write to.
+    # The memory map is read-only, and torch expects a writable array.
     cut = image[top : top + height, left : left + width].copy()
     tensor = torch.from_numpy(cut[None]).permute(0, 3, 1, 2)
     if tensor.shape == place.shape:
@@ -159,16 +158,16 @@ def _cut_into(place: Tensor, image: np.ndarray, box: list[int]) -> None:
 
 
 def _resize_into(place: Tensor, image: Tensor) -> None:
-    """Resizes (1, C, H, W) with the channels innermost, to the bit as torchvision does."""
+    """Resizes (1, C, H, W) in channels-last layout, bit-identical to torchvision."""
     size = list(place.shape[2:])
     if _resizes_bytes():
-        # What `interpolate` calls, which cannot be given a place: the copy would hold the
-        # interpreter's lock, for which the other threads of the loader wait.
+        # The function behind `interpolate`, which has no `out`: a copy would hold the GIL and
+        # block the other loader threads.
         torch._C._nn._upsample_bilinear2d_aa(  # type: ignore[call-arg]
             image, size, False, None, None, out=place
         )
         return
-    # Late: it brings all of torchvision's models, seconds that other machines do without.
+    # Imported late: it loads all torchvision models, which takes seconds.
     from torchvision.transforms.v2 import functional as transforms
 
     place.copy_(transforms.resize(image, size, antialias=True))
@@ -176,13 +175,13 @@ def _resize_into(place: Tensor, image: Tensor) -> None:
 
 @cache
 def _resizes_bytes() -> bool:
-    """Whether torch resizes uint8 as it is here; elsewhere torchvision goes by way of floats."""
+    """Whether torch resizes uint8 directly on this CPU; otherwise torchvision converts to float."""
     return torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
 
 
 def flip_images(batch: Tensor, chosen: Tensor) -> Tensor:
-    """Mirrors the chosen images left and right, in place; returns the batch."""
-    # NumPy copies backwards several times as fast as torch mirrors and puts rows back.
+    """Flips the chosen images horizontally, in place; returns the batch."""
+    # numpy copies in reverse several times as fast as torch flips and scatters.
     pixels = batch.numpy()
     for row in chosen.nonzero().squeeze(1).tolist():
         pixels[row] = pixels[row, ..., ::-1].copy()
@@ -190,11 +189,11 @@ def flip_images(batch: Tensor, chosen: Tensor) -> Tensor:
 
 
 ALL = slice(None)
-"""The part of a batch that is the whole."""
+"""The whole batch."""
 
 
 class Inputs(Protocol):
-    """A source of inputs by image index: pixels, or what a frozen trunk makes of them."""
+    """Network inputs by image index: pixels or cached activations."""
 
     def __len__(self) -> int:
         """Returns the number of images."""
@@ -203,9 +202,9 @@ class Inputs(Protocol):
     def augmented(
         self, indices: np.ndarray, stream: np.random.Generator, part: slice = ALL
     ) -> Tensor:
-        """Returns training inputs of a part of the images, drawn from the stream.
+        """Returns training inputs of a part of the images, augmented with draws from `stream`.
 
-        The draws are those of all images, so that the parts of a batch are those of the whole.
+        The draws are always those of all images, so the parts together equal the whole batch.
         """
         ...
 
@@ -215,7 +214,7 @@ class Inputs(Protocol):
 
 
 class ImageInputs:
-    """Inputs as (B, C, S, S) uint8 pixels."""
+    """Pixels as inputs: (B, C, S, S) uint8."""
 
     def __init__(self, images: ImageSet, *, size_px: int, config: AugmentationConfig) -> None:
         self.images = images
@@ -228,7 +227,7 @@ class ImageInputs:
     def augmented(
         self, indices: np.ndarray, stream: np.random.Generator, part: slice = ALL
     ) -> Tensor:
-        """Returns random boxes of a part of the images, flipped as the configuration says."""
+        """Returns random boxes of a part of the images, flipped as configured."""
         boxes = training_boxes(
             self.images.sizes[indices], size_px=self.size_px, config=self.config, stream=stream
         )
@@ -262,7 +261,7 @@ def plain_batches(
 
 @dataclass(frozen=True)
 class Targets:
-    """The training images' labels, as the sampler and the loss want them."""
+    """Labels of the training images, for the sampler and the loss."""
 
     classes: np.ndarray
     """(N,) int64, from 0 to num_classes - 1."""
@@ -270,14 +269,14 @@ class Targets:
     """(N, L) float32, scaled; L is 0 without continuous labels."""
     num_classes: int
     label_scale: np.ndarray
-    """(L,) what each continuous column was divided by."""
+    """(L,) divisor of each continuous column."""
 
 
 def make_targets(images: ImageSet, config: TrialConfig) -> Targets:
     """Returns the targets of the training images.
 
     Raises:
-        ValueError: when fewer than two classes are left to learn from.
+        ValueError: if there are fewer than two classes.
     """
     scale = compute_label_scale(images.continuous, standardize=config.data.standardize_labels)
     continuous = (images.continuous / scale).astype(np.float32)
@@ -290,7 +289,7 @@ def make_targets(images: ImageSet, config: TrialConfig) -> Targets:
 
 
 def compute_label_scale(continuous: np.ndarray, *, standardize: bool) -> np.ndarray:
-    """Returns (L,) divisors: the standard deviations, or ones; a constant column keeps 1."""
+    """Returns (L,) divisors: standard deviations or ones; 1 for a constant column."""
     scale = np.ones(continuous.shape[1])
     if standardize and len(continuous):
         deviations = continuous.std(axis=0)
@@ -299,7 +298,7 @@ def compute_label_scale(continuous: np.ndarray, *, standardize: bool) -> np.ndar
 
 
 def quantize(continuous: np.ndarray, *, bins: int) -> tuple[np.ndarray, int]:
-    """Returns classes made of equally wide bins of each column, and how many are in use."""
+    """Returns classes from bins of equal width of each column, and the number of classes."""
     low, high = continuous.min(axis=0), continuous.max(axis=0)
     width = np.where(high > low, high - low, 1.0)
     cells = np.minimum((bins * (continuous - low) / width).astype(np.int64), bins - 1)

@@ -1,4 +1,4 @@
-"""Reads one image of a dataset and brings it into the form in which it is packed."""
+"""Reads and packs one image of a dataset."""
 
 import hashlib
 import json
@@ -16,17 +16,20 @@ from dml_core.data.image_decoding import (
     PackingChoices,
     pack_content,
     pack_pixels,
-    resize_image,
-    target_size,
 )
 from dml_core.data.records import DatasetError, ImageRecord
 
 MAX_FILE_BYTES = 512 * 2**20
-"""Larger files are refused: no benchmark has them, and each is held in memory whole."""
+"""Larger files are refused, because a file is read into memory completely."""
 
 
 def read_image_bytes(file: Path, *, root: Path | None) -> bytes:
-    """Returns the content of a regular file inside the root, or raises BadImage."""
+    """Returns the content of a regular file inside the root, or raises BadImage.
+
+    Args:
+        file: the image file.
+        root: folder that must contain the file after links are resolved; None allows any folder.
+    """
     place = _follow_links(file, root)
     try:
         return _read_regular_file(place)
@@ -46,13 +49,13 @@ def _follow_links(file: Path, root: Path | None) -> str:
     except (OSError, ValueError) as error:
         raise BadImage(f"cannot be found: {getattr(error, 'strerror', error)}") from error
     if root is not None and not Path(place).is_relative_to(os.path.realpath(root)):
-        # A shared dataset must not be able to pull in files from elsewhere on the machine.
+        # A shared dataset must not read other files of the machine.
         raise BadImage("leaves the dataset's folder through a link")
     return place
 
 
 def _read_regular_file(place: str) -> bytes:
-    # Asked before opening, since opening a pipe waits for a writer that may never come.
+    # Checked before opening, because opening a pipe blocks until it has a writer.
     _check_kind(os.stat(place))
     with open(os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
         facts = os.fstat(stream.fileno())
@@ -75,42 +78,31 @@ def _check_kind(facts: os.stat_result) -> None:
 # H = height, W = width, C = channels (1 or 3)
 
 
-__all__ = [
-    "PackedImage",
-    "PackingChoices",
-    "choices_of",
-    "digest_pixels",
-    "digest_record",
-    "pack_record",
-    "resize_image",
-    "target_size",
-]
-
 UNREADABLE = "unreadable"
-"""Stands for the digest of a source whose bytes cannot be read."""
+"""Digest of an unreadable source."""
 
 
 @dataclass(frozen=True)
 class PackedImage:
-    """What became of one record."""
+    """The result of packing one record."""
 
     digest: str
-    """sha256 of the source's bytes, or of its drawn pixels and their shape."""
+    """sha256 of the source's bytes, or of drawn pixels and their shape."""
     pixels: np.ndarray | None
-    """(H, W, C) uint8; None where the image was refused."""
+    """(H, W, C) uint8; None if the image was refused."""
     reason: str = ""
-    """Why it was refused."""
+    """Reason of the refusal."""
     fingerprint: np.ndarray | None = None
-    """What images that look alike have in common, from `compute_fingerprint`."""
+    """From `compute_fingerprint`, to find near-duplicates."""
 
 
 def choices_of(config: DataBase) -> PackingChoices:
-    """Returns the part of the configuration that decides the packed pixels."""
+    """Returns the part of the configuration that determines the packed pixels."""
     return PackingChoices(config.image_size_px, config.resize, config.color)
 
 
 def pack_record(record: ImageRecord, *, root: Path | None, choices: PackingChoices) -> PackedImage:
-    """Returns the record's image, resized, or the reason why it is refused."""
+    """Returns the packed image of a record, or the reason of its refusal."""
     digest = UNREADABLE
     try:
         _check_names(record)
@@ -129,7 +121,7 @@ def _pack(digest: str, pixels: np.ndarray) -> PackedImage:
 
 
 def digest_record(record: ImageRecord, *, root: Path | None) -> str:
-    """Returns the digest that `pack_record` gives, without decoding anything."""
+    """Returns the same digest as `pack_record`, without decoding."""
     try:
         _check_names(record)
         if record.pixels is not None:

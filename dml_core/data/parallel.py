@@ -1,4 +1,4 @@
-"""Applies a function to many items on several processes or threads, with results in order."""
+"""Parallel maps over processes and threads, with results in order."""
 
 import multiprocessing
 import os
@@ -16,11 +16,11 @@ Result = TypeVar("Result")
 
 
 class WorkerDied(DatasetError):
-    """A process of a pool was killed."""
+    """A process of the pool was killed."""
 
 
 def count_cores() -> int:
-    """Returns how many cores this process may use."""
+    """Returns the number of cores available to this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -29,27 +29,27 @@ def count_cores() -> int:
 def map_in_order(
     function: Callable[[Item], Result], items: Sequence[Item], *, workers: int, chunk_size: int
 ) -> Generator[Result, None, None]:
-    """Yields function(item) for each item, in order, whatever the number of workers.
+    """Yields function(item) for each item, in order, for any number of workers.
 
-    Few chunks are in flight at a time, so the memory stays bounded when the consumer is slow.
-    With one worker, or with a single chunk, everything happens in this process.
+    Few chunks are in flight at a time, so memory stays bounded if the consumer is slow. One worker
+    or a single chunk runs in this process.
 
     Raises:
-        WorkerDied: when a process of the pool was killed.
+        WorkerDied: if a process of the pool was killed.
     """
     chunks = [items[start : start + chunk_size] for start in range(0, len(items), chunk_size)]
     workers = min(workers, len(chunks))
     if workers < 2 or multiprocessing.current_process().daemon:
         yield from map(function, items)
         return
-    # Spawned, since a fork of a process with threads (torch, arrow) may hang.
+    # Spawned, because forking a process with threads (torch, arrow) may hang.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context)
     try:
         yield from _run_chunks(pool, function, chunks, ahead=2 * workers)
     except BrokenProcessPool as error:
         raise WorkerDied(
-            "a worker process died while reading images, most likely for want of memory. "
+            "a worker process died while reading images, most likely out of memory. "
             f"Run with fewer workers (now {workers})."
         ) from error
     finally:
@@ -76,17 +76,17 @@ def _apply(function: Callable[[Item], Result], chunk: Sequence[Item]) -> list[Re
     return [function(item) for item in chunk]
 
 
-# Batches waiting for each worker: one in the making and one ready is enough to hide the making.
+# Items in flight per worker: one in progress and one ready hide the latency.
 _AHEAD = 2
 
 
 def prefetch(
     make: Callable[[Item], Result], items: Iterable[Item], *, workers: int
 ) -> Iterator[Result]:
-    """Yields make(item) for each item, in order, whatever the number of workers.
+    """Yields make(item) for each item, in order, for any number of threads.
 
-    Threads suffice: reading, resizing and copying let go of the interpreter lock. With no
-    workers everything happens in line, which is easier to debug and profile.
+    Threads suffice: reading, resizing and copying release the GIL. With 0 workers everything runs
+    on this thread, which is easier to debug and profile.
     """
     if workers == 0:
         yield from map(make, items)

@@ -1,4 +1,4 @@
-"""Turns a listing of images into a prepared dataset on disk."""
+"""Prepares a dataset: packs the listed images, split by class, into a folder."""
 
 import functools
 import math
@@ -22,8 +22,8 @@ def sort_and_check(records: Iterable[ImageRecord], *, dataset: str) -> list[Imag
     """Returns the records sorted by path.
 
     Raises:
-        DatasetError: without any image, for a path that stands twice, for records with other
-            continuous labels than the rest, and for labels that are not finite.
+        DatasetError: without images, for duplicate paths, for records with other continuous
+            labels than the rest, and for non-finite labels.
     """
     ordered = sorted(records, key=lambda record: record.path)
     if not ordered:
@@ -36,7 +36,7 @@ def sort_and_check(records: Iterable[ImageRecord], *, dataset: str) -> list[Imag
 
 
 def keep_first_of_each_class(records: list[ImageRecord], number: int) -> list[ImageRecord]:
-    """Returns the first images of each class and role in the given order; all of them for 0."""
+    """Returns the first `number` images of each class and role; all images for 0."""
     if number == 0:
         return records
     seen: Counter[tuple[str, str]] = Counter()
@@ -53,8 +53,9 @@ def _check_paths_are_unique(records: list[ImageRecord], dataset: str) -> None:
     twice = [path for path, count in Counter(r.path for r in records).items() if count > 1]
     if twice:
         raise DatasetError(
-            f"dataset {dataset!r} must list each image once, or it could be on both sides of a "
-            f"split. Listed more often: {len(twice)}, first {twice[0]!r}. Remove the repetitions."
+            f"dataset {dataset!r} must list each image once, because a repeated image could be on "
+            f"both sides of a split. Listed more often: {len(twice)}, first {twice[0]!r}. Remove "
+            "the repetitions."
         )
 
 
@@ -67,8 +68,8 @@ def _check_continuous_labels(record: ImageRecord, columns: set[str], dataset: st
     for name, value in record.continuous.items():
         if not math.isfinite(value):
             raise DatasetError(
-                f"dataset {dataset!r}: image {record.path!r} must have a finite {name!r}, since "
-                f"distances are computed from it. Got {value}. Mend or remove the row."
+                f"dataset {dataset!r}: image {record.path!r} must have a finite {name!r}, because "
+                f"distances are computed from it. Got {value}. Fix or remove the row."
             )
 
 
@@ -79,37 +80,37 @@ def prepare_dataset(
     on_progress: Progress | None = None,
     workers: int | None = None,
 ) -> PreparedInfo:
-    """Packs the listed images below data.prepared_root, and returns what was made.
+    """Packs the listed images below data.prepared_root, and returns the dataset's description.
 
-    Development and test images go to folders of their own, so that whoever opens the one cannot
-    read the other. The folder appears whole at the end or not at all. It is left as it is when
-    it was made from the same bytes with the same values; running this twice is therefore safe.
+    Development and test images have separate folders, so that opening one cannot read the other.
+    The dataset's folder appears completely at the end or not at all. A folder made from the same
+    bytes with the same values is reused, so running this twice is safe.
 
     Args:
         listing: all images of the dataset.
         config: the dataset's section of the configuration.
-        on_progress: called with (images done, images in all); starts anew when a check of an
-            older folder turns into packing.
-        workers: processes that read images; None takes every core. Never changes a byte.
+        on_progress: called with (images done, total images); restarts if the check of an older
+            folder leads to packing.
+        workers: processes that read images; None uses all cores. Never changes a byte.
 
     Raises:
-        DatasetError: for too few classes, and for bad images and images in two splits as the
-            configuration says.
+        DatasetError: for too few classes, and, as configured, for bad images and for images in
+            two splits.
     """
     if workers is not None and workers < 1:
-        raise ValueError(f"workers must be >= 1, or None for every core. Got {workers}.")
+        raise ValueError(f"workers must be >= 1, or None for all cores. Got {workers}.")
     records = sort_and_check(listing.records, dataset=config.folder_name)
-    # Only what was downloaded has the knob; drawn data has no more images than it was asked for.
+    # Only downloaded datasets have this key.
     records = keep_first_of_each_class(records, getattr(config, "max_images_per_class", 0))
     split = split_classes(records, config)
     target = config.prepared_path
-    # Drawn images are in memory already; sending them to other processes costs more than it saves.
+    # Drawn images are already in memory; sending them to other processes costs more than it saves.
     is_drawn = any(record.pixels is not None for record in records)
     reading = 1 if is_drawn else workers or count_cores()
     job = PreparationJob(records, listing.root, config, split, reading, on_progress)
     with folder_lock(target):
         remove_leftovers(target)
-        _check_target_is_ours(target)
+        _check_target_is_free(target)
         former = _find_reusable(target, job)
         if former is not None:
             return former
@@ -117,20 +118,20 @@ def prepare_dataset(
             return write_dataset(partial, job)
 
 
-def _check_target_is_ours(target: Path) -> None:
-    # A mistaken prepared_root may point at somebody's photographs, which must not be replaced.
+def _check_target_is_free(target: Path) -> None:
+    # A wrong prepared_root may point to other files, which must not be replaced.
     if not target.exists() or (target / prepared_info.FILE_NAME).exists():
         return
     if not target.is_dir() or any(target.iterdir()):
         raise DatasetError(
-            f"{target} must be free or hold a prepared dataset, since preparing replaces it. "
-            f"Found something without {prepared_info.FILE_NAME}. Move it away, or set "
+            f"{target} must be empty or hold a prepared dataset, because preparing replaces it. "
+            f"Found other content without {prepared_info.FILE_NAME}. Move it away, or set "
             "data.prepared_root to another folder."
         )
 
 
 def _find_reusable(target: Path, job: PreparationJob) -> PreparedInfo | None:
-    """Returns the former dataset if it is whole and of the same bytes and values."""
+    """Returns the existing dataset if it is complete and has the same bytes and values."""
     try:
         info = prepared_info.load_info(target)
         prepared_info.check_file_sizes(info, target, info.files)
@@ -143,14 +144,14 @@ def _find_reusable(target: Path, job: PreparationJob) -> PreparedInfo | None:
     if not _accepts_refused(info.num_refused, job):
         return None
     digest = functools.partial(digest_record, root=job.root)
-    # Hashing is so much cheaper than decoding that starting processes for it takes longer.
+    # Hashing is cheap: starting processes for it would take longer.
     with closing(job.run(digest, workers=1)) as digests:
         found = compute_source_hash(job.records, list(digests), job.choices)
     return info if found == info.source_hash else None
 
 
 def _has_same_values(info: PreparedInfo, job: PreparationJob) -> bool:
-    # Data of a version that looked for no duplicates may have leaks, so they are made anew.
+    # Data of versions that did not search duplicates may have leaks, so they are prepared again.
     if not info.duplicates:
         return False
     former = dict(info.values)

@@ -1,7 +1,6 @@
-"""Opens prepared datasets: development data for trials, test data for the evaluation alone."""
+"""Opens prepared datasets: development data for trials, test data for the evaluation only."""
 
-# N = images, H = height, W = width, C = channels
-# N = images, L = continuous labels, C = classes
+# N = images, H = height, W = width, C = channels, L = continuous labels
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ from dml_core.data.prepared_info import (
     check_file_sizes,
     check_values_match,
     load_info,
-    verify_files,
 )
 from dml_core.data.records import DatasetError
 from dml_core.data.splits import FILE_NAME as SPLIT_FILE
@@ -30,13 +28,13 @@ from dml_core.data.writing import CONTINUOUS_PREFIX, IMAGES_FILE, MANIFEST_FILE
 
 @dataclass(frozen=True, eq=False)
 class PackedImages:
-    """Images of a memory-mapped file, in any order and selection."""
+    """A selection of images of a memory-mapped file, in any order."""
 
     file: Path
     buffer: np.ndarray
-    """The file's bytes, mapped read-only and shared by all selections."""
+    """Bytes of the file, mapped read-only and shared by all selections."""
     offsets: np.ndarray
-    """(N,) int64, where each image begins."""
+    """(N,) int64, offset of each image."""
     sizes: np.ndarray
     """(N, 2) int64, height and width of each image."""
     channels: int
@@ -45,12 +43,12 @@ class PackedImages:
         return len(self.offsets)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Another process maps the file itself; the pixels never travel.
+        # Another process maps the file itself; pixels are never pickled.
         return map_images, (self.file, self.offsets, self.sizes, self.channels)
 
     @cached_property
     def shape(self) -> tuple[int, int, int] | None:
-        """(H, W, C) that all images have, or None when their sizes differ or there are none."""
+        """(H, W, C) of all images, or None if sizes differ or there are no images."""
         if len(self) == 0 or bool((self.sizes != self.sizes[0]).any()):
             return None
         return int(self.sizes[0, 0]), int(self.sizes[0, 1]), self.channels
@@ -67,26 +65,8 @@ class PackedImages:
         sizes = self.sizes[indices]
         return PackedImages(self.file, self.buffer, self.offsets[indices], sizes, self.channels)
 
-    @cached_property
-    def stack(self) -> np.ndarray | None:
-        """All images as a read-only (N, H, W, C) view, or None where there cannot be one.
-
-        There is one when all images have one size and lie at even distances in the file, as in
-        a whole part, and in runs of it. A selection with gaps has none: see `gather`.
-        """
-        shape = self.shape
-        if shape is None:
-            return None
-        steps = np.diff(self.offsets)
-        step = int(steps[0]) if len(steps) else int(np.prod(shape))
-        if step <= 0 or bool((steps != step).any()):
-            return None
-        first = self.image(0)
-        strides = (step, *first.strides)
-        return np.lib.stride_tricks.as_strided(first, (len(self), *shape), strides, writeable=False)
-
     def gather(self, indices: np.ndarray) -> np.ndarray:
-        """Returns (B, H, W, C) as a copy of some images, which must have one size."""
+        """Returns a (B, H, W, C) copy of some images, which must have one size."""
         assert self.shape is not None, "gather needs images of one size"
         if self._grid is not None:
             every, rows = self._grid
@@ -98,7 +78,7 @@ class PackedImages:
 
     @cached_property
     def _grid(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The whole file as (M, H, W, C) and each image's row, where all of it has one size."""
+        """The file as (M, H, W, C) and the row of each image, if all images have one size."""
         if self.shape is None:
             return None
         num_bytes = int(np.prod(self.shape))
@@ -108,26 +88,16 @@ class PackedImages:
 
 
 def map_images(file: Path, offsets: np.ndarray, sizes: np.ndarray, channels: int) -> PackedImages:
-    """Maps a file of packed images into memory; an empty file has no images."""
+    """Maps a file of packed images into memory; the file may be empty."""
     is_empty = file.stat().st_size == 0
-    # A plain array over the map: slicing a np.memmap is several times slower.
+    # A plain array over the map: slicing np.memmap is several times slower.
     mapped = np.empty(0, np.uint8) if is_empty else np.asarray(np.memmap(file, np.uint8, mode="r"))
     return PackedImages(file, mapped, offsets, sizes, channels)
 
 
-__all__ = [
-    "DevelopmentData",
-    "ImageSet",
-    "PreparedInfo",
-    "open_development",
-    "open_test",
-    "verify_files",
-]
-
-
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images with their labels; the pixels stay on disk until they are looked at."""
+    """Images with their labels; pixels stay on disk until they are read."""
 
     packed: PackedImages
     labels: np.ndarray
@@ -137,9 +107,9 @@ class ImageSet:
     roles: np.ndarray
     """(N,) text: train, test, query or gallery."""
     paths: list[str]
-    """Each image's name in its dataset."""
+    """Name of each image in its dataset."""
     continuous: np.ndarray
-    """(N, L) float64, the columns of data.continuous_labels as they were given; L may be 0."""
+    """(N, L) float64, the unscaled columns of data.continuous_labels; L may be 0."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -161,17 +131,8 @@ class ImageSet:
 
     @property
     def shape(self) -> tuple[int, int, int] | None:
-        """(H, W, channels) of all images, or None when their sizes differ."""
+        """(H, W, channels) of all images, or None if sizes differ."""
         return self.packed.shape
-
-    @property
-    def stack(self) -> np.ndarray | None:
-        """All images as one read-only (N, H, W, channels) view, or None.
-
-        None when sizes differ, or when a selection leaves gaps that no view can skip; `gather`
-        then copies the wanted images.
-        """
-        return self.packed.stack
 
     def image(self, index: int) -> np.ndarray:
         """Returns an image as a read-only (H, W, channels) uint8 view."""
@@ -182,7 +143,7 @@ class ImageSet:
         return self.packed.gather(indices)
 
     def select(self, indices: np.ndarray) -> "ImageSet":
-        """Returns some of the images, labels counted anew from 0 over the classes present."""
+        """Returns a selection; labels are renumbered from 0 over the classes present."""
         indices = np.asarray(indices, dtype=np.int64) if len(indices) == 0 else np.asarray(indices)
         assert np.issubdtype(indices.dtype, np.integer), f"indices are {indices.dtype}"
         present, labels = np.unique(self.labels[indices], return_inverse=True)
@@ -196,7 +157,7 @@ class ImageSet:
         )
 
     def select_classes(self, names: Sequence[str]) -> "ImageSet":
-        """Returns the images of some classes, in their order here."""
+        """Returns the images of some classes, in their present order."""
         chosen = set(names)
         is_wanted = np.array([name in chosen for name in self.class_names], dtype=bool)
         return self.select(np.flatnonzero(is_wanted[self.labels]))
@@ -204,7 +165,7 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class DevelopmentData:
-    """What a trial may see; no class is in both sets."""
+    """The data of a trial; no class is in both sets."""
 
     train: ImageSet
     validation: ImageSet
@@ -212,11 +173,11 @@ class DevelopmentData:
 
 
 def open_development(config: DataBase) -> DevelopmentData:
-    """Opens the training and validation images of data.fold; the test folder is not touched.
+    """Opens the training and validation images of data.fold; never reads the test folder.
 
     Raises:
-        DatasetError: if the data are not prepared, were prepared with other values than the
-            configuration has now, are damaged, or lack a continuous label that it names.
+        DatasetError: if the data are not prepared, were prepared with other values, are damaged,
+            or lack a configured continuous label.
     """
     images, info, split = _open_part(config, "development")
     if config.fold >= len(split.folds):
@@ -258,12 +219,12 @@ def _read_manifest(file: Path) -> pa.Table:
 
 
 def _check_classes(table: pa.Table, file: Path, wanted: Sequence[str]) -> None:
-    """Raises DatasetError where a part has classes of the other one, or lacks some of its own."""
+    """Raises DatasetError if a part has classes of the other, or lacks some of its own."""
     odd = set(table["class_name"].to_pylist()) ^ set(wanted)
     if odd:
         raise DatasetError(
-            f"{file} must have the classes that {SPLIT_FILE} gives it. Only one of them has "
-            f"{list_names(sorted(map(str, odd)))}. Run: dml prepare"
+            f"{file} must have the classes that {SPLIT_FILE} assigns to it. Only one of both files "
+            f"has {list_names(sorted(map(str, odd)))}. Run: dml prepare"
         )
 
 
@@ -285,7 +246,7 @@ def _check_columns_exist(config: DataBase, info: PreparedInfo) -> None:
             there = ", ".join(info.continuous_columns) or "none"
             raise DatasetError(
                 f"data.continuous_labels must name continuous labels of dataset {info.name!r}. "
-                f"Got {name!r}. There are: {there}.{suggest(name, info.continuous_columns)}"
+                f"Got {name!r}. Available: {there}.{suggest(name, info.continuous_columns)}"
             )
 
 

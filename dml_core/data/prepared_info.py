@@ -1,4 +1,4 @@
-"""Describes a prepared dataset: its content, its hashes, and the values it was made from."""
+"""The description of a prepared dataset: dataset.json with its hashes and values."""
 
 import hashlib
 import json
@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from dml_core.config.data import DataBase
-from dml_core.data.packing import PackingChoices
+from dml_core.data.image_decoding import PackingChoices
 from dml_core.data.records import DatasetError, ImageRecord
 
 FORMAT_VERSION = 1
-"""Raised whenever the same input would be packed into other files."""
+"""Incremented whenever the same input gives different files."""
 
 
 def compute_source_hash(
     records: Sequence[ImageRecord], digests: Sequence[str], choices: PackingChoices
 ) -> str:
-    """Returns the sha256 over the packing choices and, record by record, all that was given.
+    """Returns the sha256 over the packing choices and the content of all records.
 
-    Paths are the records' own names, so neither where the files lie, nor their times, nor the
-    number of workers play a part.
+    Paths are the names in the records, so the location of files, their times and the number of
+    workers have no effect.
 
     Args:
         records: sorted by path.
-        digests: of each record's source, in the same order.
+        digests: digest of each record's source, in the same order.
         choices: how the images are packed.
     """
     total = hashlib.sha256(_line({"format_version": FORMAT_VERSION, **asdict(choices)}))
@@ -36,9 +36,9 @@ def compute_source_hash(
 
 
 def compute_content_hash(source_hash: str, refused: Iterable[str]) -> str:
-    """Returns the sha256 of the source together with which of its images were refused.
+    """Returns the sha256 of the source hash and the refused images.
 
-    Another version of the image library may refuse other images, and then the content differs.
+    Another version of the image library may refuse other images, which changes the content.
     """
     return hashlib.sha256(_line([source_hash, sorted(refused)])).hexdigest()
 
@@ -50,13 +50,13 @@ def hash_file(file: Path) -> str:
 
 
 def _line(value: Any) -> bytes:
-    # Escaped to ASCII, since names with undecodable bytes cannot be written as UTF-8.
+    # Escaped to ASCII, because names with undecodable bytes cannot be encoded as UTF-8.
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode() + b"\n"
 
 
 FILE_NAME = "dataset.json"
 
-# Not of the data: where things lie, what a trial takes of them, and how strict preparing is.
+# Locations, the trial's selection, and the strictness of preparing: no effect on the data.
 _VALUES_WITHOUT_EFFECT = frozenset(
     {"prepared_root", "raw", "alias", "fold", "on_bad_image", "max_refused_fraction", "on_leak"}
     | {"continuous_labels", "standardize_labels", "quantize_bins"}
@@ -73,7 +73,7 @@ class PreparedInfo:
     content_hash: str
     """Equal for equal input on every machine."""
     source_hash: str
-    """As content_hash, before it was known which images are refused."""
+    """Hash of the input, without the refused images."""
     split_hash: str
     num_development_images: int
     num_development_classes: int
@@ -81,16 +81,16 @@ class PreparedInfo:
     num_test_classes: int
     num_refused: int
     single_image_classes: tuple[str, ...]
-    """Classes with one image left: no query of theirs has anything to find."""
+    """Classes with one image, which cannot be retrieved."""
     continuous_columns: tuple[str, ...]
     """Names of the continuous labels."""
     values: Mapping[str, Any]
-    """The configuration's values that had an effect on the data; on_leak where images leaked."""
+    """The configured values that affect the data; on_leak only if images leaked."""
     files: Mapping[str, Mapping[str, Any]]
-    """For each file its `size` in bytes and its `sha256`."""
+    """`size` in bytes and `sha256` of each file."""
     duplicates: Mapping[str, Any] = field(default_factory=dict)
-    """Counts of equal images and of such that look alike, as `duplicates.summarise` returns them;
-    empty where the data were made before these were counted."""
+    """Counts of equal images and near-duplicates from `duplicates.summarise`; empty for data of
+    versions that did not count them."""
 
     def save(self, folder: Path) -> None:
         """Writes dataset.json into the folder."""
@@ -99,7 +99,7 @@ class PreparedInfo:
 
 
 def load_info(folder: Path) -> PreparedInfo:
-    """Returns what dataset.json in a prepared folder says; a DatasetError if it is not usable."""
+    """Returns the content of dataset.json in a prepared folder; raises DatasetError if unusable."""
     file = folder / FILE_NAME
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
@@ -113,11 +113,11 @@ def load_info(folder: Path) -> PreparedInfo:
 
 
 def effective_values(config: DataBase, *, has_undecided: bool) -> dict[str, Any]:
-    """Returns the configuration's values that have an effect on the prepared data.
+    """Returns the configured values that affect the prepared data.
 
     Args:
         config: the dataset's section.
-        has_undecided: whether the dataset leaves the test classes to the configuration.
+        has_undecided: whether the configuration selects the test classes.
     """
     left_out = set(_VALUES_WITHOUT_EFFECT)
     if not has_undecided:
@@ -129,7 +129,7 @@ def effective_values(config: DataBase, *, has_undecided: bool) -> dict[str, Any]
 
 
 def check_values_match(info: PreparedInfo, config: DataBase, folder: Path) -> None:
-    """Raises DatasetError where the data were prepared with other values than are set now."""
+    """Raises DatasetError if the data were prepared with other values than configured."""
     now = {**config.model_dump(mode="json"), "on_leak": config.leak_rule}
     differences = [
         f"\n  - data.{key} was {value!r}, and is {now.get(key)!r} now"
@@ -138,9 +138,9 @@ def check_values_match(info: PreparedInfo, config: DataBase, folder: Path) -> No
     ]
     if differences:
         raise DatasetError(
-            f"the data at {folder} were prepared with other values than the configuration has:"
-            f"{''.join(differences)}\nRun: dml prepare (which replaces them), or set the former "
-            "values again."
+            f"the data at {folder} were prepared with other values than configured:"
+            f"{''.join(differences)}\nRun: dml prepare (which replaces them), or restore the "
+            "previous values."
         )
 
 
@@ -149,7 +149,7 @@ def describe_files(folder: Path, digests: Mapping[str, str]) -> dict[str, dict[s
 
     Args:
         folder: the prepared folder.
-        digests: the sha256 of each file by its relative name, empty where yet to be computed.
+        digests: the sha256 of each file by its relative name; empty if not computed yet.
     """
     return {
         name: {"size": (folder / name).stat().st_size, "sha256": digest or hash_file(folder / name)}
@@ -158,7 +158,7 @@ def describe_files(folder: Path, digests: Mapping[str, str]) -> dict[str, dict[s
 
 
 def check_file_sizes(info: PreparedInfo, folder: Path, names: Iterable[str]) -> None:
-    """Raises DatasetError where a file is missing or has another size than it was written with."""
+    """Raises DatasetError if a file is missing or its size has changed."""
     for name in names:
         wanted = info.files.get(name, {}).get("size")
         file = folder / name
@@ -169,11 +169,11 @@ def check_file_sizes(info: PreparedInfo, folder: Path, names: Iterable[str]) -> 
 
 
 def verify_files(folder: Path, *, names: Iterable[str] | None = None) -> None:
-    """Compares each file of a prepared folder with the sha256 that it was written with.
+    """Verifies the sha256 of each file of a prepared folder.
 
     Args:
         folder: the prepared folder.
-        names: look only at these of its files; None takes all.
+        names: files to verify; None verifies all.
 
     Raises:
         DatasetError: naming the first file that is missing or damaged.
@@ -184,8 +184,7 @@ def verify_files(folder: Path, *, names: Iterable[str] | None = None) -> None:
     for name in chosen:
         if hash_file(folder / name) != info.files[name]["sha256"]:
             raise DatasetError(
-                f"{folder / name} is damaged: its sha256 is not the one it was written with. "
-                "Run: dml prepare"
+                f"{folder / name} is damaged: its sha256 has changed. Run: dml prepare"
             )
 
 

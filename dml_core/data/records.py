@@ -1,4 +1,4 @@
-"""What a dataset source reports before any pixel is read: records, or every problem at once."""
+"""The listing of a dataset before any pixel is read, and the report of its problems."""
 
 import errno
 import os
@@ -9,47 +9,47 @@ from typing import Literal
 
 import numpy as np
 
-# train: development classes, from which validation classes are carved out.
-# test, query, gallery: quarantined; query and gallery where the benchmark has both.
-# undecided: no official split, data.test_fraction decides by class.
+# train: development classes, including validation classes.
+# test, query, gallery: held out; query and gallery if the benchmark has both.
+# undecided: no official split; data.test_fraction splits by class.
 Role = Literal["train", "test", "query", "gallery", "undecided"]
 
 
 class DatasetError(ValueError):
-    """A dataset is missing, partial, wrong, or cannot be used; says which file and what to do."""
+    """A dataset is missing, partial or unusable; the message names the file and the remedy."""
 
 
 @dataclass(frozen=True)
 class ImageRecord:
-    """One image: where it is, what it shows, and what it may be used for."""
+    """One image: its source, class, role and labels."""
 
     path: str
     """Unique name within the dataset, with forward slashes; records are sorted by it."""
     class_name: str
     role: Role
     file: Path | None = None
-    """The image file; None where `pixels` holds the image."""
+    """The image file; None if `pixels` holds the image."""
     pixels: np.ndarray | None = None
-    """(H, W) or (H, W, 3) uint8, for sources that draw their images or read them in bulk."""
+    """(H, W) or (H, W, 3) uint8, for sources that draw images or read them in bulk."""
     continuous: dict[str, float] = field(default_factory=dict)
-    """Continuous labels by column name; every record of a dataset has the same columns."""
+    """Continuous labels by column; all records of a dataset have the same columns."""
 
 
 @dataclass(frozen=True)
 class SourceListing:
-    """Every image of a dataset, and the folder that none of its files may leave."""
+    """All images of a dataset."""
 
     records: list[ImageRecord]
     root: Path | None
-    """Folder that files must stay within, also through links; None for drawn images."""
+    """Folder that must contain all files after links are resolved; None for drawn images."""
 
 
 MAX_EXAMPLES = 10
-"""Problems of one kind that are spelled out; the rest are counted."""
+"""Problems of one kind that are listed; the rest are counted."""
 
 
 def shorten_list(lines: Sequence[str], *, limit: int = MAX_EXAMPLES) -> list[str]:
-    """Returns the first lines, and in one more line how many of their kind were left out."""
+    """Returns the first lines, and one more line with the number of omitted ones."""
     shown = list(lines[:limit])
     if len(lines) > limit:
         shown.append(f"... and {len(lines) - limit:,} more like these ({len(lines):,} in all).")
@@ -57,18 +57,18 @@ def shorten_list(lines: Sequence[str], *, limit: int = MAX_EXAMPLES) -> list[str
 
 
 def shorten_text(value: object, *, limit: int = 80) -> str:
-    """Returns the value as Python would write it, cut when it is long."""
+    """Returns the repr of a value, truncated."""
     text = repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def raise_for(where: str, kinds: Sequence[Sequence[str]], *, advice: str = "") -> None:
-    """Raises a DatasetError that lists the problems kind by kind; does nothing without any.
+    """Raises a DatasetError that lists all problems by kind; does nothing without problems.
 
     Args:
-        where: what has the problems: the table's path, or the dataset and its folder.
-        kinds: for each kind of problem, one line a case; empty kinds are passed over.
-        advice: what to do about it, as sentences.
+        where: the table's path, or the dataset and its folder.
+        kinds: for each kind of problem, one line per case; may be empty.
+        advice: the remedy, as sentences.
     """
     total = sum(len(lines) for lines in kinds)
     if not total:
@@ -81,10 +81,10 @@ def raise_for(where: str, kinds: Sequence[Sequence[str]], *, advice: str = "") -
 
 
 def missing_files(files: Iterable[Path]) -> list[Path]:
-    """Returns the paths at which there is no file, in the given order.
+    """Returns the paths without a file, in the given order.
 
-    One scan a folder instead of one question a file, so that 120,000 files take about a second.
-    A link counts as the file that it points to.
+    It scans each folder once instead of checking each file, so 120,000 files take about a second.
+    A link counts as its target.
     """
     known: dict[str, set[str]] = {}
     missing = []
@@ -104,7 +104,7 @@ def _names_of_files(folder: str) -> set[str]:
     except (FileNotFoundError, NotADirectoryError):
         return set()
     except OSError as error:
-        # A folder whose name is too long, or a circle of links, is nowhere either.
+        # A folder with too long a name or a cycle of links does not exist either.
         if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
             return set()
         raise

@@ -1,4 +1,4 @@
-"""Decides which classes train, validate and test, and stores the split in splits.json."""
+"""Splits classes into train, validation and test, and stores the split in splits.json."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from dml_core.data.records import DatasetError, ImageRecord, Role
 from dml_core.seeding import numpy_stream
 
 MIN_TRAIN_CLASSES = 2
-"""One class alone has no negatives."""
+"""A single class has no negatives."""
 
 
 @dataclass(frozen=True)
@@ -19,23 +19,23 @@ class ClassSplit:
     """Class names by use, each group sorted."""
 
     development: tuple[str, ...]
-    """Classes that a trial may see: training and validation together."""
+    """Classes that a trial may read: training and validation."""
     test: tuple[str, ...]
-    """Classes held back until the end."""
+    """Classes held out for the evaluation."""
     folds: tuple[tuple[str, ...], ...]
     """Validation classes of each fold; the fold trains on the rest of development."""
 
     def validation_classes(self, fold: int) -> tuple[str, ...]:
-        """Returns the classes that a fold chooses hyperparameters on."""
+        """Returns the validation classes of a fold."""
         return self.folds[fold]
 
     def train_classes(self, fold: int) -> tuple[str, ...]:
-        """Returns the classes that a fold learns from."""
+        """Returns the training classes of a fold."""
         held_out = set(self.folds[fold])
         return tuple(name for name in self.development if name not in held_out)
 
     def restricted_to(self, present: Collection[str]) -> "ClassSplit":
-        """Returns the split without classes that lost all their images; the others stay put."""
+        """Returns the split without classes that have no images left."""
         return ClassSplit(
             development=tuple(name for name in self.development if name in present),
             test=tuple(name for name in self.test if name in present),
@@ -43,13 +43,13 @@ class ClassSplit:
         )
 
     def hash(self) -> str:
-        """Returns the sha256 of the split written as canonical JSON."""
+        """Returns the sha256 of the split as canonical JSON."""
         text = json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 def split_classes(records: Sequence[ImageRecord], config: DataBase) -> ClassSplit:
-    """Returns who trains, validates and tests: official roles first, data.test_fraction else."""
+    """Returns the class split: by official roles first, otherwise by data.test_fraction."""
     by_side = _classes_by_side(records)
     undecided_test = _choose_test_classes(sorted(by_side["undecided"]), config)
     test = by_side["test"] | set(undecided_test)
@@ -62,12 +62,12 @@ def split_classes(records: Sequence[ImageRecord], config: DataBase) -> ClassSpli
 
 
 def side_of(role: Role) -> str:
-    """Returns train, test or undecided: the side that a role puts its class on."""
+    """Returns the side of a role: train, test or undecided."""
     return "test" if role in ("query", "gallery") else role
 
 
 def check_split_is_disjoint(split: ClassSplit) -> None:
-    """Raises DatasetError where a class has two uses that must not mix."""
+    """Raises DatasetError if a class has two uses."""
     _check_apart("train and test", split.development, split.test)
     seen: set[str] = set()
     for fold in split.folds:
@@ -82,12 +82,12 @@ def check_split_is_disjoint(split: ClassSplit) -> None:
 
 
 def check_split_has_enough_classes(split: ClassSplit, config: DataBase) -> None:
-    """Raises DatasetError where a side of the split is too small to train, choose or test on."""
+    """Raises DatasetError if a side of the split has too few classes."""
     found = f"{len(split.development)} for training and validation, {len(split.test)} for the test"
     if not split.test:
         raise DatasetError(
-            f"dataset {config.folder_name!r} must have at least 1 test class, or nothing can be "
-            f"reported. Found {found}. Give some classes the role test, or add classes."
+            f"dataset {config.folder_name!r} must have at least 1 test class, because scores "
+            f"are on test classes. Found {found}. Give some classes the role test, or add classes."
         )
     num_train = min(
         (len(split.train_classes(fold)) for fold in range(config.folds))
@@ -118,8 +118,8 @@ def _check_query_has_gallery(roles: set[Role]) -> None:
     present = [role for role in ("test", "query", "gallery") if role in roles]
     if present not in ([], ["test"], ["query", "gallery"]):
         raise DatasetError(
-            "test images must all have the role test, or be a query and a gallery set together, "
-            f"since each query is searched in the gallery. Found only: {', '.join(present)}. "
+            "test images must all have the role test, or form a query and a gallery set, "
+            f"because each query is searched in the gallery. Found only: {', '.join(present)}. "
             "Correct the roles in the dataset's table."
         )
 
@@ -138,7 +138,7 @@ def _choose_folds(names: list[str], config: DataBase) -> tuple[tuple[str, ...], 
     if config.folds == 1:
         wanted = max(1, round(config.validation_fraction * len(names)))
         return (tuple(sorted(order[: min(wanted, len(names) - MIN_TRAIN_CLASSES)])),)
-    # Strided slices partition the classes into folds whose sizes differ by one at most.
+    # Strided slices give folds with sizes that differ by at most one.
     return tuple(tuple(sorted(order[fold :: config.folds])) for fold in range(config.folds))
 
 
@@ -150,13 +150,13 @@ def _check_apart(places: str, first: Iterable[str], second: Iterable[str]) -> No
     shared = sorted(set(first) & set(second))
     if shared:
         raise DatasetError(
-            f"splits share {list_names(shared)} between {places}, but classes must be disjoint for "
-            "the score to speak of unseen classes. Correct the roles and run: dml prepare"
+            f"splits share {list_names(shared)} between {places}, but classes must be disjoint, "
+            "because scores are for unseen classes. Correct the roles and run: dml prepare"
         )
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Returns how many classes there are, and the first of their names."""
+    """Returns the number of classes and the first names."""
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return f"{len(names)} class{'es' if len(names) != 1 else ''} ({shown})"
 
@@ -174,8 +174,8 @@ def load_split(folder: Path, *, split_hash: str) -> ClassSplit:
     """Returns the split in a prepared folder.
 
     Raises:
-        DatasetError: if the file is missing, damaged, was changed since it was written, or
-            lets a class have two uses.
+        DatasetError: if the file is missing, damaged, was changed after it was written, or gives
+            a class two uses.
     """
     file = folder / FILE_NAME
     try:

@@ -1,27 +1,27 @@
-"""Keeps names from being formulas when a spreadsheet opens a CSV file that has them.
+"""Protects cells of CSV files from being run as formulas by a spreadsheet.
 
-A class may be called `=HYPERLINK(...)`: a spreadsheet would run it. Such a text is written with an
-apostrophe before it, which spreadsheets take for "this is text", and read without it.
+A class may be called `=HYPERLINK(...)`, which a spreadsheet would run. Such a text is written with
+a leading apostrophe, which marks text in spreadsheets, and read without it.
 """
 
 _STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def protect_cell(text: str) -> str:
-    """Returns a text as it may stand in a CSV file; `restore_cell` undoes it.
+    """Returns a text that is safe in a CSV file; `restore_cell` reverses it.
 
-    Numbers stay as they are, though some begin with a minus.
+    Numbers stay unchanged, even with a leading minus.
     """
     return f"'{text}" if _is_formula_like(text) else text
 
 
 def restore_cell(text: str) -> str:
-    """Returns the text that `protect_cell` was given."""
+    """Returns the original text of `protect_cell`."""
     return text[1:] if text.startswith("'") and _is_formula_like(text[1:]) else text
 
 
 def _is_formula_like(text: str) -> bool:
-    # Apostrophes before it do not count, or a text that has one already would lose it when read.
+    # Leading apostrophes are ignored, so that a text that already has one keeps it.
     return text.lstrip("'").startswith(_STARTS) and not _is_number(text)
 
 

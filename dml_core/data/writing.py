@@ -1,4 +1,4 @@
-"""Writes a prepared dataset into an empty folder, with an account of refused images."""
+"""Writes a prepared dataset into an empty folder, with a list of refused images."""
 
 import csv
 import functools
@@ -30,7 +30,8 @@ from dml_core.data.duplicates import (
     summarise,
     write_copies,
 )
-from dml_core.data.packing import PackingChoices, choices_of, pack_record
+from dml_core.data.image_decoding import PackingChoices
+from dml_core.data.packing import choices_of, pack_record
 from dml_core.data.parallel import map_in_order
 from dml_core.data.prepared_info import (
     FORMAT_VERSION,
@@ -61,20 +62,20 @@ class Refusals:
         return [path for path, _ in self.rows]
 
     def add(self, record: ImageRecord, reason: str) -> None:
-        """Notes a refused image; raises DatasetError where the configuration says to stop."""
+        """Records a refused image; raises DatasetError if the configuration says to stop."""
         if self._config.on_bad_image == "fail":
             raise DatasetError(
-                f"image {record.path!r} {reason}. Preparing stops here because of "
-                "data.on_bad_image=fail; mend or remove the image, or set it to refuse."
+                f"image {record.path!r} {reason}. Preparing stops because of "
+                "data.on_bad_image=fail; fix or remove the image, or set the key to refuse."
             )
         self.rows.append((record.path, reason))
         if is_too_many(len(self.rows), self._total, self._config):
             raise DatasetError(self._describe_too_many())
 
     def write(self, file: Path) -> None:
-        """Writes refused.csv, in which no cell starts a formula when a spreadsheet opens it."""
+        """Writes refused.csv without cells that a spreadsheet would run as formulas."""
         with file.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
-            # All cells are quoted, since the writer leaves a lone carriage return bare.
+            # All cells are quoted, because the writer does not quote a lone carriage return.
             writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
             writer.writerow(("path", "reason"))
             writer.writerows((protect_cell(path), protect_cell(why)) for path, why in self.rows)
@@ -86,12 +87,12 @@ class Refusals:
             f"dataset {self._config.folder_name!r}: {number} of {self._total} images "
             f"({number / self._total:.2%}) were refused so far, more than "
             f"data.max_refused_fraction={limit:g} allows, so the download is probably damaged. "
-            f"Mend it, or raise data.max_refused_fraction. The first:{first}"
+            f"Fix it, or raise data.max_refused_fraction. The first:{first}"
         )
 
 
 def is_too_many(refused: int, total: int, config: DataBase) -> bool:
-    """Tells whether a larger share of the images was refused than the configuration allows."""
+    """Returns whether more images were refused than data.max_refused_fraction allows."""
     return refused > config.max_refused_fraction * total
 
 
@@ -102,7 +103,7 @@ def _printable(text: str) -> str:
 IMAGES_FILE = "images.bin"
 MANIFEST_FILE = "manifest.parquet"
 CONTINUOUS_PREFIX = "continuous."
-"""Precedes the names of continuous columns, so that one called `height` meets no other."""
+"""Prefix of continuous columns, so that one called `height` does not collide."""
 
 _SCHEMA = [
     ("path", pa.string()),
@@ -116,7 +117,7 @@ _SCHEMA = [
 
 
 class PartWriter:
-    """Appends images to images.bin, and writes manifest.parquet at the end."""
+    """Appends images to images.bin and writes manifest.parquet at the end."""
 
     def __init__(self, folder: Path, continuous_columns: Sequence[str]) -> None:
         folder.mkdir()
@@ -133,10 +134,10 @@ class PartWriter:
         """Images of each class so far."""
 
     def add(self, record: ImageRecord, role: str, pixels: np.ndarray) -> int:
-        """Appends one image, and returns its number.
+        """Appends one image and returns its number.
 
         Args:
-            record: names the image.
+            record: the image's record.
             role: train, test, query or gallery.
             pixels: (H, W, C) uint8.
         """
@@ -154,7 +155,7 @@ class PartWriter:
         self.class_counts[row["class_name"]] += 1
 
     def read(self, number: int) -> bytes:
-        """Returns the pixels of an image that was added."""
+        """Returns the bytes of an added image."""
         self._stream.flush()
         start = self._rows[number]["offset"]
         is_last = number + 1 == len(self._rows)
@@ -162,11 +163,11 @@ class PartWriter:
         return os.pread(self._stream.fileno(), end - start, start)
 
     def remove(self, paths: Collection[str]) -> None:
-        """Takes images out again; the others keep their order, and numbers count anew."""
+        """Removes images; the others keep their order and are renumbered."""
         former, rows, end = self._stream, self._rows, self._offset
         former.flush()
         ends = [*(row["offset"] for row in rows[1:]), end]
-        # The open file outlives its name, so the kept images are read from it.
+        # The open file remains readable after unlink, so the kept images are read from it.
         (self._folder / IMAGES_FILE).unlink()
         self._begin()
         with former:
@@ -176,7 +177,7 @@ class PartWriter:
                     self._append(row, os.pread(former.fileno(), stop - start, start))
 
     def finish(self) -> dict[str, str]:
-        """Writes the manifest; returns each file's sha256, empty where not computed yet."""
+        """Writes the manifest; returns the sha256 of each file, empty if not computed yet."""
         self.close()
         labels = {name: label for label, name in enumerate(sorted(self.class_counts))}
         for row in self._rows:
@@ -204,36 +205,36 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class PreparationJob:
-    """The images of a dataset, and how they are to be packed and split."""
+    """The images of a dataset, and how to pack and split them."""
 
     records: list[ImageRecord]
     """Sorted by path."""
     root: Path | None
-    """Folder that no file may leave."""
+    """Folder that must contain all files."""
     config: DataBase
     split: ClassSplit
-    """Decided before any image was read."""
+    """Made before any image is read."""
     workers: int
     """Processes that read images."""
     on_progress: Progress | None
 
     @property
     def choices(self) -> PackingChoices:
-        """What decides the packed pixels."""
+        """The values that determine the packed pixels."""
         return choices_of(self.config)
 
     @property
     def values(self) -> dict[str, Any]:
-        """The configuration's values that have an effect on the data."""
+        """The configured values that affect the data."""
         has_undecided = any(record.role == "undecided" for record in self.records)
         return effective_values(self.config, has_undecided=has_undecided)
 
     def run(
         self, function: Callable[[ImageRecord], Result], *, workers: int
     ) -> Generator[Result, None, None]:
-        """Yields the function's result for each record in order, and reports the progress."""
+        """Yields function(record) for each record in order, and reports progress."""
         per_image = self.choices.channels * self.choices.image_size_px**2 * 3 // 2
-        # Chunks travel between processes whole, so their size in bytes is what is bounded.
+        # Chunks are pickled between processes, so their size in bytes is bounded.
         chunk_size = max(1, min(_MAX_CHUNK, _BYTES_PER_CHUNK // per_image))
         results = map_in_order(function, self.records, workers=workers, chunk_size=chunk_size)
         with closing(results):
@@ -250,11 +251,11 @@ TEST = "test"
 
 
 def write_dataset(folder: Path, job: PreparationJob) -> PreparedInfo:
-    """Packs all images into the folder and describes them there.
+    """Packs all images into the folder and writes its description.
 
     Raises:
-        DatasetError: for bad images and for images in two splits as the configuration says, and
-            where those left out leave too few classes.
+        DatasetError: as configured for bad images and for images in two splits, and if too few
+            classes are left.
     """
     refusals = Refusals(job.config, total=len(job.records))
     columns = sorted(job.records[0].continuous)
@@ -297,7 +298,7 @@ def _pack_all(
     refusals: Refusals,
     search: DuplicateSearch,
 ) -> list[str]:
-    """Fills both parts; returns the digest of each record's source."""
+    """Writes both parts; returns the digest of each record's source."""
     test_classes = set(job.split.test)
     pack = functools.partial(pack_record, root=job.root, choices=job.choices)
     digests = []
@@ -320,13 +321,13 @@ def _pack_all(
 
 
 def _handle_leaks(job: PreparationJob, equal: Sequence[Copy], development: PartWriter) -> list[str]:
-    """Refuses, drops or keeps images that two splits have; returns the paths of the dropped."""
+    """Refuses, drops or keeps images in two splits; returns the paths of dropped images."""
     if job.config.leak_rule == "fail":
         check_no_leaks(equal, job.config)
     leaks_file(job.config).unlink(missing_ok=True)
     if job.config.leak_rule != "drop":
         return []
-    # The first of equal images is that of the test, so nothing is taken out of the test.
+    # The first of equal images is the test image, so no test image is dropped.
     dropped = [copy.path for copy in equal if copy.relation == ACROSS_SPLITS]
     if dropped:
         development.remove(set(dropped))

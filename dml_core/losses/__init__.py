@@ -1,1 +1,1 @@
-"""The losses, each a small module, and their registry."""
+"""The losses, one module each, and their registry."""

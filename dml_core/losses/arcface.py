@@ -1,4 +1,4 @@
-"""ArcFace: classification with a margin on the angle."""
+"""ArcFace: a softmax with an angular margin."""
 
 # B = batch, C = classes, D = embedding dim
 
@@ -12,13 +12,13 @@ from dml_core.losses.proxies import ProxyLogits, ProxyLoss, log_one_plus_exp
 
 
 class ArcFaceLoss(ProxyLoss):
-    """ArcFace (Deng et al., 2019): a softmax in which the own class's angle t grows by m.
+    """ArcFace (Deng et al., 2019): a softmax that adds a margin m to the angle t_y of the class.
 
     L = mean over x of -log( e^(a cos(t_y + m)) / (e^(a cos(t_y + m)) + sum over the other
-    classes of e^(a cos t)) ), a the scale. Where t_y + m is beyond pi, cos t_y - m sin m stands
-    for cos(t_y + m), which would rise again there. Zero, with a graph, when only one proxy
-    takes part. An image is active when its own class, margin included, has less than half of
-    the probability.
+    classes of e^(a cos t)) ), where a is the scale. If t_y + m exceeds pi, cos t_y - m sin m
+    replaces cos(t_y + m), which would increase again. The loss is zero, with a graph, if only one
+    proxy participates. An image is active if its class, with margin, has less than half of the
+    probability.
     """
 
     def __init__(self, config: ArcFaceConfig, *, num_classes: int, embedding_dim: int) -> None:
@@ -27,7 +27,7 @@ class ArcFaceLoss(ProxyLoss):
         self.scale = config.scale
 
     def initialize_proxies(self) -> None:
-        """Draws from U(-1/sqrt(D), 1/sqrt(D)), as NormSoftmax, to which margin 0 leads back."""
+        """Draws from U(-1/sqrt(D), 1/sqrt(D)), as NormSoftmax, which is ArcFace with margin 0."""
         bound = self.proxies.shape[1] ** -0.5
         nn.init.uniform_(self.proxies, -bound, bound)
 
@@ -37,7 +37,7 @@ class ArcFaceLoss(ProxyLoss):
         return self.scale
 
     def reduce_logits(self, logits: ProxyLogits, targets: Tensor, *, num_proxies: int) -> Tensor:
-        """Returns the mean over images of log(1 + others' weight by the own's with margin)."""
+        """Returns the mean over images of log(1 + weight of the others / weight of the class)."""
         own = self.scale * add_angle(logits.target / self.scale, margin=self.margin)
         excess = logits.rest - own
         self.diagnostics["active_fraction"] = (excess.detach() > 0).to(excess.dtype).mean()
@@ -45,17 +45,17 @@ class ArcFaceLoss(ProxyLoss):
 
 
 def add_angle(cosines: Tensor, *, margin: float) -> Tensor:
-    """Returns cos(t + margin) for each cos(t), carried on decreasing where t + margin > pi.
+    """Returns cos(t + margin) for each cos(t), continued as decreasing if t + margin > pi.
 
-    The gradient is finite everywhere: an angle whose sine is lost in rounding counts as 0 or pi.
+    The gradient is finite everywhere: an angle with a sine below rounding counts as 0 or pi.
     """
     squared_sine = 1 - cosines.square()
     has_angle = squared_sine > torch.finfo(cosines.dtype).eps
-    # The inner `where` keeps the root's infinite slope at 0 out of the gradient.
+    # The inner `where` keeps the infinite slope of the root at 0 out of the gradient.
     sine = torch.where(has_angle, torch.where(has_angle, squared_sine, 1.0).sqrt(), 0.0)
     turned = cosines * math.cos(margin) - sine * math.sin(margin)
     if margin == 0:
         return turned
-    # t <= pi - margin, said of cosines, which fall as angles rise; beyond pi none is left.
+    # t <= pi - margin, in terms of cosines, which decrease with the angle.
     lowest_cosine = -math.cos(margin) if margin <= math.pi else math.inf
     return torch.where(cosines >= lowest_cosine, turned, cosines - margin * math.sin(margin))

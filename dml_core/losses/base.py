@@ -1,4 +1,4 @@
-"""What every loss is: a module from embeddings and labels to one number."""
+"""The base class of losses."""
 
 # B = batch, C = classes, D = embedding dim
 
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 class MetricLoss(nn.Module, ABC):
     """A loss over a batch of embeddings.
 
-    `forward` returns a scalar and leaves what it learned on the way in `diagnostics`: detached
-    tensors by name, so that looking at them costs no second pass. Computation is in float32 at
-    least, whatever the embeddings' dtype, so that half precision stays finite.
+    `forward` returns a scalar and stores intermediate results in `diagnostics` as detached tensors
+    by name. Losses compute in float32 or better for any dtype of the embeddings, so that half
+    precision stays finite.
     """
 
     uses_continuous_labels = False
@@ -30,15 +30,15 @@ class MetricLoss(nn.Module, ABC):
         Args:
             embeddings: (B, D), not necessarily of unit length.
             labels: (B,) int64 class indices below num_classes, or (B, L) continuous labels.
-            anchors: (A,) positions of the batch's anchors, for losses that ask for them.
+            anchors: (A,) positions of the anchors in the batch, for losses that use them.
         """
 
 
 def at_least_float32(embeddings: Tensor) -> Tensor:
-    """Returns the embeddings in float32, or in float64 where they have that already."""
+    """Returns the embeddings in float32, or unchanged if they are float64."""
     return embeddings if embeddings.dtype == torch.float64 else embeddings.float()
 
 
 def zero_loss(embeddings: Tensor) -> Tensor:
-    """Returns a zero that still has a graph, for batches without a single valid pair."""
+    """Returns zero with a graph, for batches without a valid pair."""
     return (embeddings * 0).sum()

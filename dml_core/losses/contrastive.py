@@ -18,12 +18,12 @@ from dml_core.losses.distances import (
 
 
 class ContrastiveLoss(MetricLoss):
-    """Pulls pairs of one class together and pushes pairs of two classes apart.
+    """Pulls pairs of the same class together and pushes other pairs apart (Hadsell et al., 2006).
 
-    The mean of d - positive_margin over the pairs of one class that are farther than
-    positive_margin, plus the mean of negative_margin - d over the pairs of two classes that are
-    nearer than negative_margin; d is the distance on the unit sphere (Hadsell et al., 2006).
-    A mean over no pair is zero, and coincident points of one class are no pair.
+    L = mean of d - positive_margin over pairs of the same class with d > positive_margin, plus the
+    mean of negative_margin - d over pairs of different classes with d < negative_margin, where d is
+    the distance on the unit sphere. A mean over no pairs is zero. Coincident points of one class
+    do not count as a pair.
     """
 
     def __init__(self, config: ContrastiveConfig, *, num_classes: int, embedding_dim: int) -> None:
@@ -35,14 +35,14 @@ class ContrastiveLoss(MetricLoss):
         unit = unit_vectors(at_least_float32(embeddings))
         distances = sphere_distances(self_products(unit))
         positives, negatives = pair_masks(labels)
-        # The floor of the root is no distance: without this, duplicates would dilute the mean.
+        # The floor of the root is not a distance: otherwise duplicates would dilute the mean.
         smallest = max(self.config.positive_margin, SQUARED_DISTANCE_FLOOR**0.5)
         far_positives = positives & (distances > smallest)
         near_negatives = negatives & (distances < self.config.negative_margin)
         num_far, num_near = far_positives.sum(), near_negatives.sum()
         with torch.no_grad():
             self._diagnose(distances, far_positives, near_negatives)
-            # Both means are linear in the distances, so one weighted sum is both.
+            # Both means are linear in the distances, so one weighted sum computes both.
             weights = far_positives.to(distances.dtype) / num_far.clamp_min(1)
             weights -= near_negatives.to(distances.dtype) / num_near.clamp_min(1)
             pushed = self.config.negative_margin * (num_near > 0).to(distances.dtype)

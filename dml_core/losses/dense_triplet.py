@@ -16,15 +16,15 @@ from dml_core.losses.distances import (
 )
 
 _LARGEST_BLOCK = 2**22
-"""Triplets looked at together: 16 MiB of float32."""
+"""Triplets per block: 16 MiB of float32."""
 
 
 class DenseTripletLoss(MetricLoss):
-    """Wants the item with the farther label farther by a margin (Kim et al., 2019, baseline).
+    """A hinge on all triplets ordered by continuous label (baseline of Kim et al., 2019).
 
-    The mean of max(0, d_ai - d_aj + margin) over all triplets of an anchor a and two others with
-    0 < Dy_ai < Dy_aj, zeros included; d is the squared distance on the unit sphere, Dy the
-    distance of the labels. Pairs with equal labels are left out and counted. Zero without triplets.
+    L = mean of max(0, d_ai - d_aj + margin) over all triplets of an anchor a and two others with
+    0 < Dy_ai < Dy_aj, zeros included; d is the squared distance on the unit sphere, Dy the label
+    distance. Pairs with equal labels are excluded and counted. Zero without triplets.
     """
 
     uses_continuous_labels = True
@@ -50,19 +50,19 @@ class DenseTripletLoss(MetricLoss):
             "active_fraction": num_active / num_triplets.clamp_min(1),
             "left_out_pairs": seen.left_out_pairs,
         }
-        # The sum of hinges is linear in the distances once the active ones are known.
+        # Given the active triplets, the sum of hinges is linear in the distances.
         total = (as_near * upper).sum() - (as_far * distances).sum()
         return total / num_triplets.clamp_min(1)
 
 
 def _count_triplets(seen: LabelDistances) -> Tensor:
-    """Counts the pairs of valid items with different label distances, over all anchors."""
+    """Counts the pairs of valid items with different label distances over all anchors."""
     tied = torch.zeros_like(seen.ranks).scatter_add_(1, seen.ranks, seen.valid.long())
     return (seen.valid.sum(dim=1).square() - (tied.square()).sum(dim=1)).sum() // 2
 
 
 def _count_active(seen: LabelDistances, upper: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
-    """Counts, per anchor and item, the active triplets with it as nearer and as farther item.
+    """Counts, per anchor and item, the active triplets with it as the nearer and the farther item.
 
     Args:
         seen: the label distances of (A, B) anchors and items.
@@ -72,7 +72,7 @@ def _count_active(seen: LabelDistances, upper: Tensor, distances: Tensor) -> tup
     Returns:
         Two (A, B) counts.
     """
-    # Counting in float32 is exact up to 16 million, and several times faster than in integers.
+    # Counting in float32 is exact up to 16 million and several times faster than with integers.
     nearer = seen.ranks.float().masked_fill(~seen.valid, torch.inf)
     farther = nearer.masked_fill(~seen.valid, -torch.inf)
     block = max(1, _LARGEST_BLOCK // max(1, distances.shape[1] ** 2))

@@ -1,7 +1,6 @@
 """Distances within a batch, of embeddings and of continuous labels."""
 
-# B = batch, D = embedding dim, M = columns
-# A = anchors, B = batch, L = label columns
+# A = anchors, B = batch, D = embedding dim, L = label columns, M = columns
 
 from typing import Any, Literal, NamedTuple, cast
 
@@ -10,20 +9,20 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 SQUARED_DISTANCE_FLOOR = 1e-12
-"""Squared distances are raised to this before the root, whose slope at zero is infinite."""
+"""Lower bound of squared distances before the root, which has an infinite slope at zero."""
 
-# Finite, because minus infinity in an empty row would turn the gradient into nan.
+# Finite, because minus infinity in an empty row would give a nan gradient.
 _FAR_BELOW = -1e30
 
 
 def unit_vectors(embeddings: Tensor) -> Tensor:
-    """Returns the rows at length 1; a zero row stays zero and gets no gradient."""
+    """Returns the rows scaled to length 1; a zero row stays zero and gets no gradient."""
     return cast(Tensor, _UnitVectors.apply(embeddings))
 
 
 def dot_products(left: Tensor, right: Tensor) -> Tensor:
     """Returns the (B, M) dot products of the rows of (B, D) with those of (M, D)."""
-    # Autocast would compute the product in half precision, too coarse for differences of it.
+    # Autocast would compute products in half precision, too coarse for their differences.
     with torch.autocast(left.device.type, enabled=False):
         return left @ right.T
 
@@ -41,46 +40,46 @@ def squared_distances(
 
 
 def root_of_squared(squared: Tensor) -> Tensor:
-    """Returns distances from squared ones, at least 1e-6, with a finite gradient everywhere."""
+    """Returns distances of at least 1e-6 from squared ones, with a finite gradient."""
     return squared.clamp_min(SQUARED_DISTANCE_FLOOR).sqrt()
 
 
 def sphere_distances(cosines: Tensor) -> Tensor:
     """Returns the (B, B) Euclidean distances of unit vectors from their dot products."""
-    # On the sphere lengths are constant. Taken from the products, they are 0 for a zero row,
-    # and a point's distance to itself and to its copies is exactly the floor.
+    # Lengths are constant on the sphere. Taken from the products, they are 0 for a zero row, and
+    # the distance of a point to itself and to its copies is exactly the floor.
     lengths = cosines.detach().diagonal()
     return root_of_squared(squared_distances(cosines, lengths.unsqueeze(1), lengths))
 
 
 def pair_masks(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns two (B, B) masks: pairs of one class without the diagonal, pairs of two classes."""
+    """Returns two (B, B) masks: same class without the diagonal, and different classes."""
     same = labels.unsqueeze(1) == labels
     negatives = ~same
     return same.fill_diagonal_(False), negatives
 
 
 def mean_where(values: Tensor, mask: Tensor) -> Tensor:
-    """Returns the mean of the finite values that the mask keeps, as 0-dim; zero if none."""
+    """Returns the mean of the finite values under the mask, as 0-dim; zero if there are none."""
     return (values * mask).sum() / mask.sum().clamp_min(1)
 
 
 def log_sum_exp_where(values: Tensor, mask: Tensor) -> Tensor:
-    """Returns log(sum(exp(values))) of each row's kept values: (B, M) to (B,).
+    """Returns log(sum(exp(values))) over the masked values of each row: (B, M) to (B,).
 
-    A row that keeps nothing gives a very negative finite number, whose exponential is zero.
+    An empty row gives a large negative finite number, with exponential zero.
     """
     return torch.logsumexp(values.masked_fill(~mask, _FAR_BELOW), dim=1)
 
 
 def log_one_plus_exp(values: Tensor) -> Tensor:
-    """Returns log(1 + exp(values)), exact in float64 and finite at any size."""
+    """Returns log(1 + exp(values)), exact in float64 and finite for all values."""
     # softplus switches to the identity at 20, an error of 2e-9.
     return torch.logaddexp(values, values.new_zeros(()))
 
 
 class _UnitVectors(torch.autograd.Function):
-    """Division by length, with a gradient of three passes instead of autograd's eight."""
+    """Division by length, with a backward of three passes instead of autograd's eight."""
 
     @staticmethod
     def forward(ctx: Any, embeddings: Tensor) -> Tensor:
@@ -100,7 +99,7 @@ class _UnitVectors(torch.autograd.Function):
 
 
 class _SelfProducts(torch.autograd.Function):
-    """Products of a matrix with itself: the symmetry saves one of the gradient's two products."""
+    """Products of a matrix with itself; symmetry saves one of two products in backward."""
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor) -> Tensor:
@@ -116,33 +115,33 @@ class _SelfProducts(torch.autograd.Function):
 
 
 class LabelDistances(NamedTuple):
-    """What the losses on continuous labels need to know of a batch's labels."""
+    """Label distances of a batch, for losses on continuous labels."""
 
     anchors: Tensor
     """(A,) batch positions of the anchors."""
     distances: Tensor
-    """(A, B) Euclidean distances in float64; infinite where an item is left out."""
+    """(A, B) Euclidean distances in float64; infinite for excluded items."""
     valid: Tensor
-    """(A, B) false at the anchor itself and at items with the anchor's very label."""
+    """(A, B) false for the anchor itself and for items with the anchor's label."""
     ranks: Tensor
-    """(A, B) place of each item's distance among the anchor's different ones, from 0."""
+    """(A, B) dense rank of each item's distance to the anchor, from 0."""
     left_out_pairs: Tensor
-    """How many (anchor, other item) pairs are left out for equal labels; 0-dim."""
+    """0-dim number of (anchor, other item) pairs excluded for equal labels."""
 
 
 def label_distances(
     labels: Tensor, anchors: Tensor | None, *, choice: Literal["every", "heads"]
 ) -> LabelDistances:
-    """Returns the label distances of every item, or of the given heads, to the batch.
+    """Returns the label distances from every item, or from the given heads, to the batch.
 
     Args:
         labels: (B, L) continuous labels.
         anchors: (A,) batch positions of the heads; only read when choice is "heads".
-        choice: the loss's `anchors` knob.
+        choice: the value of loss.anchors.
     """
     assert labels.ndim == 2, f"continuous labels are (B, L), not {tuple(labels.shape)}"
     chosen = _choose_anchors(labels, anchors, choice)
-    # In float64 the difference of two float32 labels is as good as exact, so ties stay ties.
+    # In float64 the difference of two float32 labels is practically exact, so ties stay ties.
     exact = labels.double()
     distances = exact_distances(exact[chosen], exact)
     itself = chosen.unsqueeze(1) == torch.arange(len(labels), device=labels.device)
@@ -158,7 +157,7 @@ def label_distances(
 
 
 def exact_distances(left: Tensor, right: Tensor) -> Tensor:
-    """Returns (A, B) Euclidean distances by differences, so near points far out stay precise.
+    """Returns (A, B) Euclidean distances from differences, precise for near points far from 0.
 
     The gradient at distance zero is zero.
     """
@@ -170,9 +169,9 @@ def _choose_anchors(labels: Tensor, anchors: Tensor | None, choice: str) -> Tens
         return torch.arange(len(labels), device=labels.device)
     if anchors is None:
         raise ValueError(
-            "loss.anchors is 'heads', which needs the positions of the batch's anchors, since only "
-            "they make triplets. Got none with this batch. Use the dense sampler, or set "
-            "loss.anchors=every."
+            "loss.anchors is 'heads', which needs the positions of the anchors in the batch, "
+            "because only they form triplets. Got a batch without anchors. Use the dense sampler, "
+            "or set loss.anchors=every."
         )
     return anchors
 

@@ -1,9 +1,7 @@
 """Embedding Expansion (Ko and Gu, 2020): synthetic points and the hardest negatives."""
 
-# B = batch, P = pairs
-# B = batch, D = embedding dim, P = pairs, N = synthetic points of a pair
-# M = B + P * N: all points, the originals first, then the synthetics pair by pair
-# B = batch, P = pairs, N = synthetic points of a pair, K = classes of the batch
+# B = batch, K = classes of the batch, P = pairs, N = synthetic points of a pair
+# M = B + P * N: all points, the originals first, then the synthetic points pair by pair
 
 from typing import NamedTuple
 
@@ -15,7 +13,7 @@ from dml_core.losses.distances import mean_where, root_of_squared, squared_dista
 
 
 class Pairs(NamedTuple):
-    """Disjoint pairs of one class, sorted by class and within it by batch order."""
+    """Disjoint pairs of the same class, sorted by class and batch order."""
 
     first: Tensor
     """(P,) batch positions of the earlier samples."""
@@ -26,7 +24,7 @@ class Pairs(NamedTuple):
 def pairs_in_batch_order(labels: Tensor) -> Pairs:
     """Pairs each class's first sample with its second, its third with its fourth, and so on.
 
-    The last sample of a class with an odd count stays alone.
+    The last sample of a class with an odd count has no pair.
 
     Args:
         labels: (B,) class indices.
@@ -37,7 +35,7 @@ def pairs_in_batch_order(labels: Tensor) -> Pairs:
     ordered, order = labels.sort(stable=True)
     place = torch.arange(len(labels), device=labels.device)
     same_as_next = ordered[1:] == ordered[:-1]
-    # A class starts where its label differs from the one before; cummax carries the start along.
+    # A class starts where the label differs from the previous one; cummax propagates the start.
     starts = place.clone()
     starts[1:] = torch.where(same_as_next, 0, place[1:])
     rank_in_class = place - starts.cummax(dim=0).values
@@ -46,7 +44,7 @@ def pairs_in_batch_order(labels: Tensor) -> Pairs:
 
 
 def first_pairs_in_batch_order(labels: Tensor) -> Pairs:
-    """Pairs each class's first sample with its second and leaves the others alone."""
+    """Pairs each class's first sample with its second; the others have no pair."""
     ordered, order = labels.sort(stable=True)
     starts_pair = ordered[1:] == ordered[:-1]
     starts_pair[1:] &= ordered[1:-1] != ordered[:-2]
@@ -55,7 +53,7 @@ def first_pairs_in_batch_order(labels: Tensor) -> Pairs:
 
 
 def pair_of_each_sample(pairs: Pairs, *, batch_size: int) -> Tensor:
-    """Returns the (B,) number of the pair that each sample belongs to; -1 for one alone."""
+    """Returns the (B,) number of each sample's pair, or -1 without a pair."""
     numbers = torch.arange(len(pairs.first), device=pairs.first.device)
     owner = numbers.new_full((batch_size,), -1)
     owner[pairs.first] = numbers
@@ -64,11 +62,11 @@ def pair_of_each_sample(pairs: Pairs, *, batch_size: int) -> Tensor:
 
 
 _SHORTEST = 1e-6
-"""Squared length, relative to the two ends, under which a point has no direction."""
+"""Squared length, relative to both ends, below which a point has no direction."""
 
 
 class Mixture(NamedTuple):
-    """All points as weighted sums of two originals; an original is itself with weight 1."""
+    """All points as weighted sums of two originals; an original has weight 1 on itself."""
 
     ends: Tensor
     """(2, M) batch positions."""
@@ -81,11 +79,14 @@ class Mixture(NamedTuple):
 def mix_points(products: Tensor, pairs: Pairs, *, points: int, normalize: bool) -> Mixture:
     """Returns the originals and their synthetic points as weighted sums of two originals.
 
+    Point k of N is (k * later + (N + 1 - k) * earlier) / (N + 1). Normalized, it has length 1,
+    except between opposite ends, where it has no direction and is the origin.
+
     Args:
         products: (B, B) dot products of the embeddings; the weights carry their gradient.
-        pairs: the pairs to put points between.
+        pairs: the pairs that get points.
         points: N, at least 1.
-        normalize: whether to put the points on the unit sphere.
+        normalize: whether the points are on the unit sphere.
     """
     lengths = products.diagonal()
     later, earlier = _step_weights(products, points)
@@ -121,14 +122,14 @@ def products_of_all(products: Tensor, mixture: Mixture) -> Tensor:
 def _mix_rows(
     rows: Tensor, first: Tensor, second: Tensor, earlier: Tensor, later: Tensor
 ) -> Tensor:
-    # index_select copies whole rows, several times faster than indexing.
+    # index_select copies whole rows and is several times faster than indexing.
     mixed = rows.index_select(0, first).mul_(earlier)
     return mixed.addcmul_(rows.index_select(0, second), later)
 
 
 def pick(values: Tensor, index: Tensor) -> Tensor:
     """Returns the entries of a vector at an index of any shape."""
-    # The gradient of gather is a scatter_add, far faster on a CPU than that of indexing.
+    # The backward of gather is a scatter_add, far faster on a CPU than that of indexing.
     return values.gather(0, index.flatten()).view_as(index)
 
 
@@ -150,7 +151,7 @@ def _step_weights(like: Tensor, points: int) -> tuple[Tensor, Tensor]:
 
 
 def _unit_scale(squared_lengths: Tensor, end_squared_lengths: Tensor) -> Tensor:
-    """Returns the factor that brings a point to length 1, or 0 where it has no direction."""
+    """Returns the factor that scales a point to length 1, or 0 without a direction."""
     has_direction = squared_lengths > _SHORTEST * end_squared_lengths
     return torch.where(has_direction, squared_lengths, torch.inf).rsqrt()
 
@@ -161,15 +162,15 @@ class HardestNegatives(NamedTuple):
     values: Tensor
     """(B, K) distances, or similarities, with gradient."""
     mask: Tensor
-    """(B, K) false at the anchor's own class."""
+    """(B, K) false for the anchor's class."""
     anchor_points: Tensor
-    """(B, K) the end on the anchor's side: a batch position, or B plus a synthetic's number."""
+    """(B, K) the anchor's end: a batch position, or B plus the number of a synthetic point."""
     class_points: Tensor
-    """(B, K) the end in the other class, numbered alike."""
+    """(B, K) the end in the other class, numbered the same way."""
     distances: Tensor
     """(B, K) distances of the pairs, without gradient."""
     class_index: Tensor
-    """(B,) the column of each anchor's own class."""
+    """(B,) the column of each anchor's class."""
     classes: Tensor
     """(K,) the label of each column, ascending."""
 
@@ -192,16 +193,17 @@ class HardestNegatives(NamedTuple):
 def hardest_class_negatives(
     products: Tensor, labels: Tensor, config: ExpansionConfig, *, by_similarity: bool = False
 ) -> HardestNegatives:
-    """Finds the hardest pair of each anchor with each other class, synthetics included.
+    """Finds the hardest pair of each anchor with each other class, including synthetic points.
 
-    The anchor's side is the anchor and the synthetics of its own pair; the class's side is all of
-    its originals and synthetics. Pairs are found without gradient, and their values then have it.
+    The anchor's side is the anchor and the synthetic points of its pair; the other side is all
+    originals and synthetic points of the class. Pairs are found without gradient; their values
+    have one.
 
     Args:
         products: (B, B) dot products of the embeddings, with gradient.
         labels: (B,) class indices.
-        config: the number of points, at least 1, and whether they are normalised.
-        by_similarity: the greatest dot product is hardest, instead of the smallest distance.
+        config: the number of points, at least 1, and whether they are normalized.
+        by_similarity: the hardest pair has the largest dot product, not the smallest distance.
     """
     pairs = pairs_in_batch_order(labels)
     mixture = mix_points(products, pairs, points=config.points, normalize=config.normalize)
@@ -220,21 +222,21 @@ def hardest_class_negatives(
 
 
 def _costs(products: Tensor, mixture: Mixture, *, by_similarity: bool) -> Tensor:
-    """Returns an (M, M) number for each two points that is lower for harder pairs."""
+    """Returns the (M, M) costs of all pairs of points; harder pairs have lower costs."""
     similarities = products_of_all(products, mixture)
     lengths = mixture.squared_lengths
-    # In place, since this is the largest tensor of the loss and nothing else reads it.
+    # In place, because this is the largest tensor of the loss and nothing else reads it.
     if by_similarity:
         return similarities.neg_()
     return similarities.mul_(-2).add_(lengths).add_(lengths.unsqueeze(1))
 
 
 def _anchor_sides(pairs: Pairs, *, batch_size: int, points: int) -> Tensor:
-    """Returns the (B, 1 + N) points that stand for each anchor: itself, its pair's synthetics."""
+    """Returns the (B, 1 + N) points of each anchor: itself and its pair's synthetic points."""
     itself = torch.arange(batch_size, device=pairs.first.device).unsqueeze(1)
     owner = pair_of_each_sample(pairs, batch_size=batch_size).unsqueeze(1)
     step = torch.arange(points, device=owner.device)
-    # A sample without a pair is listed again and again instead.
+    # A sample without a pair is repeated instead.
     synthetics = torch.where(owner >= 0, batch_size + owner * points + step, itself)
     return torch.cat([itself, synthetics], dim=1)
 
@@ -244,7 +246,7 @@ def _hardest_ends(
 ) -> tuple[Tensor, Tensor]:
     """Returns the (B, K) ends of the hardest pair: on the anchor's side, and in the class."""
     best = _smallest_by_class(costs, point_class, num_classes=num_classes)
-    # Numbers are exact in float32 up to 16 million, and reduce far faster than integers.
+    # Indices are exact in float32 up to 16 million, and reduce far faster than integers.
     number = torch.arange(len(costs), dtype=torch.float32, device=costs.device).unsqueeze(1)
     is_best = costs == best.index_select(0, point_class)
     number_if_best = torch.where(is_best, number, torch.inf)

@@ -1,6 +1,6 @@
 """Lifted structure loss."""
 
-# B = batch, M = negatives of an anchor (B, or one a class with expansion)
+# B = batch, M = negatives of an anchor (B, or one per class with expansion)
 
 import torch
 from torch import Tensor
@@ -19,12 +19,13 @@ from dml_core.losses.expansion import hardest_class_negatives
 
 
 class LiftedStructureLoss(MetricLoss):
-    """Sets each pair of one class against all negatives of both its ends (Song et al., 2016).
+    """Compares each positive pair with all negatives of both its images (Song et al., 2016).
 
-    For an ordered pair (i, j) of one class, with distances d on the unit sphere:
-    max(0, log(sum_n exp(margin - d_in) + sum_n exp(margin - d_jn)) + d_ij)^2 / 2, n running over
-    the other classes; the mean over these pairs. A pair without negatives adds zero, a batch
-    without pairs is zero. With expansion, n runs over the hardest pairs with the other classes.
+    L = mean over ordered pairs (i, j) of the same class of
+    max(0, log(sum_n exp(margin - d_in) + sum_n exp(margin - d_jn)) + d_ij)^2 / 2, where d is the
+    distance on the unit sphere and n runs over the images of other classes. A pair without
+    negatives adds zero; a batch without pairs gives zero. With expansion, n runs over the hardest
+    pairs with each other class.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Multi-similarity loss."""
 
-# B = batch, M = negatives of an anchor (B, or one a class with expansion)
+# B = batch, M = negatives of an anchor (B, or one per class with expansion)
 
 import torch
 from torch import Tensor
@@ -19,13 +19,13 @@ from dml_core.losses.expansion import hardest_class_negatives
 
 
 class MultiSimilarityLoss(MetricLoss):
-    """Weighs every pair by its own and its neighbours' cosines (Wang et al., 2019).
+    """Weights each pair by its own cosine and those of other pairs (Wang et al., 2019).
 
-    The mean over anchors of (1/alpha) log(1 + sum exp(-alpha (s - base))) over positives plus
-    (1/beta) log(1 + sum exp(beta (s - base))) over negatives. With mining_epsilon only positives
-    below the anchor's most similar negative plus epsilon take part, and only negatives above its
-    least similar positive minus epsilon. An anchor without pairs adds zero. With expansion, the
-    negatives are the hardest pairs with the other classes, one each.
+    L = mean over anchors of (1/alpha) log(1 + sum exp(-alpha (s - base))) over positives plus
+    (1/beta) log(1 + sum exp(beta (s - base))) over negatives. With mining_epsilon, only positives
+    below the most similar negative plus epsilon participate, and only negatives above the least
+    similar positive minus epsilon. An anchor without pairs adds zero. With expansion, the negatives
+    are the hardest pairs with each other class.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class MultiSimilarityLoss(MetricLoss):
         return (pull + self._side(negative_cosines, negatives, sharpness=self.config.beta)).mean()
 
     def _side(self, cosines: Tensor, mask: Tensor, *, sharpness: float) -> Tensor:
-        """Returns each anchor's (B,) cost of one kind of pair."""
+        """Returns the (B,) cost of each anchor for one kind of pair."""
         exponents = log_sum_exp_where(sharpness * (cosines - self.config.base), mask)
         return log_one_plus_exp(exponents) / abs(sharpness)
 
@@ -77,8 +77,8 @@ def _mine(
     *,
     epsilon: float,
 ) -> tuple[Tensor, Tensor]:
-    """Returns the two masks without the pairs that are easy beside the other kind's hardest."""
-    # Where an anchor has only one kind of pair, the other's hardest is infinite and keeps none.
+    """Returns both masks without pairs that are easier than the hardest of the other kind."""
+    # If an anchor has only one kind of pair, the hardest of the other is infinite and keeps none.
     hardest_negative = negative_cosines.masked_fill(~negatives, -torch.inf).amax(dim=1)
     hardest_positive = positive_cosines.masked_fill(~positives, torch.inf).amin(dim=1)
     kept_positives = positives & (positive_cosines - epsilon < hardest_negative.unsqueeze(1))

@@ -20,13 +20,13 @@ from dml_core.losses.expansion import Pairs, first_pairs_in_batch_order, hardest
 
 
 class NPairLoss(MetricLoss):
-    """Tells each anchor's positive from the positives of all other classes (Sohn, 2016).
+    """Separates each anchor's positive from the positives of all other classes (Sohn, 2016).
 
     The first two samples of a class in batch order are its anchor and its positive. With
-    s_ij = scale * (anchor_i . positive_j), the mean over classes of
-    log(1 + sum_{j != i} exp(s_ij - s_ii)), plus l2_weight times the mean squared length of all
-    embeddings as they came. A class with one sample gives no pair; a batch without pairs is zero.
-    With expansion, the sum runs over the hardest pairs with all other classes of the batch.
+    s_ij = scale * (anchor_i . positive_j), L = mean over classes of
+    log(1 + sum_{j != i} exp(s_ij - s_ii)), plus l2_weight times the mean squared norm of the
+    embeddings before normalization. A class with one sample gives no pair; a batch without pairs
+    gives zero. With expansion, the sum runs over the hardest pairs with all other classes.
     """
 
     def __init__(self, config: NPairConfig, *, num_classes: int, embedding_dim: int) -> None:

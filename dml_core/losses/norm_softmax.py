@@ -1,4 +1,4 @@
-"""NormSoftmax: classification with cosines as logits."""
+"""NormSoftmax: a softmax with cosines as logits."""
 
 # B = batch, C = classes, D = embedding dim
 
@@ -11,9 +11,9 @@ from dml_core.losses.proxies import ProxyLogits, ProxyLoss, log_one_plus_exp
 class NormSoftmaxLoss(ProxyLoss):
     """NormSoftmax (Zhai and Wu, 2019): cross-entropy over cosines divided by a temperature T.
 
-    L = mean over x of -log( e^(s(x, p_y) / T) / sum over all p of e^(s(x, p) / T) ), s the
-    cosine. Zero, with a graph, when only one proxy takes part. An image is active when its own
-    class has less than half of the probability, so that it pulls with over half of its weight.
+    L = mean over x of -log( e^(s(x, p_y) / T) / sum over all p of e^(s(x, p) / T) ), where s is
+    the cosine. The loss is zero, with a graph, if only one proxy participates. An image is active
+    if its class has less than half of the probability.
     """
 
     def __init__(self, config: NormSoftmaxConfig, *, num_classes: int, embedding_dim: int) -> None:
@@ -21,7 +21,7 @@ class NormSoftmaxLoss(ProxyLoss):
         self.temperature = config.temperature
 
     def initialize_proxies(self) -> None:
-        """Draws from U(-1/sqrt(D), 1/sqrt(D)), as the paper: short vectors turn fast under SGD."""
+        """Draws from U(-1/sqrt(D), 1/sqrt(D)) as in the paper: SGD rotates short vectors fast."""
         bound = self.proxies.shape[1] ** -0.5
         nn.init.uniform_(self.proxies, -bound, bound)
 
@@ -31,7 +31,7 @@ class NormSoftmaxLoss(ProxyLoss):
         return 1 / self.temperature
 
     def reduce_logits(self, logits: ProxyLogits, targets: Tensor, *, num_proxies: int) -> Tensor:
-        """Returns the mean over images of log(1 + sum over others of e^(logit - own logit))."""
+        """Returns the mean over images of log(1 + sum over others of e^(logit - target logit))."""
         excess = logits.rest - logits.target
         self.diagnostics["active_fraction"] = (excess.detach() > 0).to(excess.dtype).mean()
         return log_one_plus_exp(excess).mean()

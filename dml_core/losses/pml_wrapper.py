@@ -1,4 +1,4 @@
-"""Losses of pytorch-metric-learning under the name `pml:<ClassName>`."""
+"""Losses of pytorch-metric-learning, by the name `pml:<ClassName>`."""
 
 import inspect
 from collections.abc import Callable
@@ -15,10 +15,10 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 class PmlLoss(MetricLoss):
-    """Any loss class of pytorch-metric-learning, with that package's own formula and defaults.
+    """Any loss class of pytorch-metric-learning, with the formula and defaults of that package.
 
-    Embeddings come in as they are: most of those losses put them on the unit sphere themselves.
-    A batch without valid pairs gives that package's zero, which backpropagates.
+    Embeddings are passed unchanged: most of those losses normalize them. A batch without valid
+    pairs gives the package's zero, which has a graph.
     """
 
     def __init__(self, config: PmlConfig, *, num_classes: int, embedding_dim: int) -> None:
@@ -37,7 +37,7 @@ class PmlLoss(MetricLoss):
         self.loss = _construct(loss_class, {**arguments, **config.options}, name=config.name)
 
     def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
-        """Returns the package's loss, computed in float32 at least."""
+        """Returns the package's loss, computed in float32 or better."""
         value: Tensor = self.loss(at_least_float32(embeddings), labels)
         return value
 
@@ -47,8 +47,8 @@ def _import_losses() -> ModuleType:
         from pytorch_metric_learning import losses
     except ImportError as error:
         problem = (
-            "loss.name starts with pml:, which needs the package pytorch-metric-learning, and "
-            f"that cannot be imported ({error}). Run: pip install pytorch-metric-learning"
+            "loss.name starts with pml:, which needs the package pytorch-metric-learning. It "
+            f"cannot be imported ({error}). Run: pip install pytorch-metric-learning"
         )
         raise ConfigError("loss.name", [problem]) from error
     module: ModuleType = losses
@@ -64,7 +64,7 @@ def _find_class(name: str) -> type[nn.Module]:
     }
     if name not in known:
         problem = (
-            f"loss.name must be pml: and a loss class of pytorch-metric-learning. "
+            f"loss.name must be pml: followed by a loss class of pytorch-metric-learning. "
             f"Got {PREFIX}{name}.{suggest(name, known)}"
         )
         raise ConfigError("loss.name", [problem])
@@ -72,13 +72,13 @@ def _find_class(name: str) -> type[nn.Module]:
 
 
 def _constructor_arguments(loss_class: type[nn.Module]) -> list[str]:
-    """Returns the names that the constructor takes, its base classes' included."""
+    """Returns the argument names of the constructor, including those of base classes."""
     names: list[str] = []
     for base in loss_class.__mro__:
         if base is nn.Module:
             break
         if "__init__" in vars(base):
-            # Classes of that package hand unknown keywords up to their bases.
+            # Classes of that package pass unknown keywords to their base classes.
             parameters = inspect.signature(vars(base)["__init__"]).parameters.values()
             names += [each.name for each in parameters if each.kind in _NAMED]
     return sorted(set(names) - {"self"})
@@ -93,6 +93,6 @@ def _construct(
         shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
         problem = (
             f"{name} cannot be built from these arguments: {error}. Got {shown or 'none'}. "
-            "Change loss.options, or choose a loss whose arguments are plain values."
+            "Change loss.options, or choose a loss with plain values as arguments."
         )
         raise ConfigError("loss.options", [problem]) from error

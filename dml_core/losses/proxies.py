@@ -1,8 +1,6 @@
-"""What every proxy loss shares: a learned vector for each class, to which images are compared."""
+"""The base class of proxy losses: images are compared with one learned vector per class."""
 
-# B = batch, K = proxies that take part
-# B = batch, K = proxies that take part, D = embedding dim
-# B = batch, C = classes, D = embedding dim, K = proxies that take part
+# B = batch, C = classes, D = embedding dim, K = participating proxies
 
 import math
 from abc import abstractmethod
@@ -17,12 +15,12 @@ from torch.nn import functional
 from dml_core.config.losses import ProxyLossBase
 from dml_core.losses.base import MetricLoss, zero_loss
 
-# Beyond it log(1 + e^x) equals x in float64 too; the default of 20 would be off by 2e-9.
+# Above it, log(1 + e^x) equals x in float64; torch's default of 20 has an error of 2e-9.
 LINEAR_ABOVE = 40.0
 
 
 def log_one_plus_exp(values: Tensor) -> Tensor:
-    """Returns log(1 + e^x) of each value: finite at any size, precise near zero."""
+    """Returns log(1 + e^x) of each value: finite for all values, precise near zero."""
     return functional.softplus(values, threshold=LINEAR_ABOVE)
 
 
@@ -34,8 +32,8 @@ def grouped_log_one_plus_sum_exp(values: Tensor, groups: Tensor, *, num_groups: 
         groups: (B,) the group of each value, below num_groups.
         num_groups: G.
     """
-    # The highest value is a constant of the computation: its derivative cancels out. Starting
-    # from zeros makes it the highest of the group's values and of the added zero.
+    # The maximum is a constant of the computation: its derivative cancels. Starting from zeros
+    # includes the added 1 = e^0 in the maximum.
     highest = values.new_zeros(num_groups)
     highest = highest.scatter_reduce(0, groups, values.detach(), "amax")
     sums = torch.exp(-highest).index_add(0, groups, torch.exp(values - highest[groups]))
@@ -43,10 +41,10 @@ def grouped_log_one_plus_sum_exp(values: Tensor, groups: Tensor, *, num_groups: 
 
 
 class ProxySubset(NamedTuple):
-    """Which classes take part, and where those of the batch stand among them."""
+    """The participating classes, and the positions of the batch's classes among them."""
 
     classes: Tensor
-    """(K,) class indices without repetition, those of the batch first; both ascend."""
+    """(K,) distinct class indices, those of the batch first; both parts ascending."""
     targets: Tensor
     """(B,) position of each image's class in `classes`."""
 
@@ -54,37 +52,36 @@ class ProxySubset(NamedTuple):
 def draw_proxy_subset(
     labels: Tensor, *, num_classes: int, size: int, generator: torch.Generator
 ) -> ProxySubset:
-    """Returns all classes of the batch and others drawn uniformly up to `size` in total.
+    """Returns all classes of the batch, and others drawn uniformly up to `size` in total.
 
-    Every set of other classes of the wanted number is equally likely. Takes time and memory in
-    proportion to the subset, not to num_classes. A batch with more than `size` classes gets
-    exactly its own.
+    Every set of other classes of that size is equally likely. Time and memory are proportional to
+    the subset, not to num_classes. A batch with more than `size` classes gets exactly its classes.
 
     Args:
         labels: (B,) class indices below num_classes.
         num_classes: number of all classes.
-        size: how many classes take part.
-        generator: a CPU stream; the draw does not depend on the device of the labels.
+        size: number of participating classes.
+        generator: a CPU generator; the draw does not depend on the device of the labels.
     """
     present, targets = torch.unique(labels, return_inverse=True)
     num_absent = num_classes - present.numel()
     num_drawn = max(0, min(size, num_classes) - present.numel())
     ranks = _draw_distinct(num_absent, num_drawn, generator).to(labels.device)
-    # present[k] - k absent classes stand before present[k], so this many present ones precede.
+    # present[k] - k absent classes precede present[k], which gives the shift of each rank.
     gaps = present - torch.arange(present.numel(), device=labels.device)
     absent = ranks + torch.searchsorted(gaps, ranks, right=True)
     return ProxySubset(classes=torch.cat([present, absent]), targets=targets)
 
 
 def _draw_distinct(bound: int, count: int, generator: torch.Generator) -> Tensor:
-    """Returns `count` distinct numbers below `bound`, ascending, every set equally likely.
+    """Returns `count` distinct numbers below `bound`, every set equally likely.
 
-    Rows of memory that are visited in their order are found faster.
+    They ascend, because reading rows in memory order is faster.
     """
     if 4 * count >= bound:
         return torch.randperm(bound, generator=generator)[:count].sort().values
-    # Draws with repetition treat all numbers alike, so any choice among the distinct ones that
-    # does not look at their values is uniform; at a quarter at most, repetitions are few.
+    # Draws with repetition are symmetric in all numbers, so a choice among the distinct ones that
+    # ignores their values is uniform. With at most a quarter drawn, repetitions are few.
     numbers = torch.empty(0, dtype=torch.int64)
     while numbers.numel() < count:
         more = torch.randint(bound, (count + count // 4 + 8,), generator=generator)
@@ -93,47 +90,47 @@ def _draw_distinct(bound: int, count: int, generator: torch.Generator) -> Tensor
     return numbers[torch.ones_like(numbers, dtype=torch.bool).index_fill_(0, surplus, False)]
 
 
-# Shorter vectors have no direction that can be trusted; they compare as zero with everything.
+# Shorter vectors have no reliable direction: their cosine with everything is zero.
 SHORTEST = 1e-12
-# Far below every logit, yet finite: infinities would meet each other as nan in the gradient.
+# Far below every logit, but finite: differences of infinities would give a nan gradient.
 MASKED = -1e30
 
 
 class ProxyLogits(NamedTuple):
-    """What a proxy loss needs of the (B, K) logits, where a logit is a scaled cosine."""
+    """Reductions of the (B, K) logits, which are scaled cosines."""
 
     target: Tensor
-    """(B,) logit of each image with the proxy of its own class."""
+    """(B,) logit of each image with the proxy of its class."""
     rest: Tensor
-    """Log-sum-exp over the pairs of different classes: (B,) for each image, or (K,) for each
-    proxy; about -1e30 where there is no such pair."""
+    """Log-sum-exp over pairs of different classes: (B,) per image or (K,) per proxy; about -1e30
+    without such a pair."""
     mean_other: Tensor
-    """() mean logit over the pairs of different classes, without a gradient; 0 without pairs."""
+    """() mean logit over pairs of different classes, without gradient; 0 without pairs."""
 
 
 def compare_with_proxies(
     embeddings: Tensor, proxies: Tensor, targets: Tensor, *, scale: float, over: str
 ) -> ProxyLogits:
-    """Returns the logits scale * cos(x, p), each image's own apart from all the others.
+    """Returns the logits scale * cos(x, p), with each image's target logit apart.
 
-    Both sides are put on the unit sphere here. A zero vector has cosine 0 with everything and
-    gets a zero gradient. The computation is in float32 at least; gradients return in the dtypes
-    of the inputs, cut to the largest number that those can hold.
+    Both sides are normalized here. A zero vector has cosine 0 with everything and gets a zero
+    gradient. The computation uses float32 or better; gradients have the dtypes of the inputs,
+    clamped to their range.
 
     Args:
         embeddings: (B, D), B at least 1.
         proxies: (K, D).
         targets: (B,) row of the proxy of each image's class.
         scale: factor on the cosine, above 0.
-        over: `proxies` sums over the other classes' proxies of each image, `images` over the
-            other classes' images of each proxy.
+        over: `proxies` sums, for each image, over the proxies of other classes; `images` sums, for
+            each proxy, over the images of other classes.
     """
     axis = {"images": 0, "proxies": 1}[over]
     return ProxyLogits(*_Comparison.apply(embeddings, proxies, targets, scale, axis))
 
 
 class _Comparison(torch.autograd.Function):
-    """Written out by hand, since autograd would keep and pass over many more (B, K) arrays."""
+    """An explicit backward, because autograd would store and read many more (B, K) arrays."""
 
     @staticmethod
     def forward(
@@ -146,7 +143,7 @@ class _Comparison(torch.autograd.Function):
         images = images * image_inverse.unsqueeze(1)
         with _without_autocast(embeddings.device.type):
             logits = images @ rows.t()
-        # Scaling the (B, K) products is cheaper than normalising the (K, D) proxies.
+        # Scaling the (B, K) products is cheaper than normalizing the (K, D) proxies.
         logits *= scale * row_inverse
         column = targets.unsqueeze(1)
         target = logits.gather(1, column)
@@ -167,7 +164,7 @@ class _Comparison(torch.autograd.Function):
         embeddings, proxies, images, image_inverse, row_inverse, logits = ctx.saved_tensors
         gradient = (logits - ctx.rest.unsqueeze(ctx.axis)).exp_()
         gradient *= rest_gradient.unsqueeze(ctx.axis)
-        # The targets were no part of the sums: whatever stands there is overwritten.
+        # The targets are not part of the sums, so their entries are overwritten.
         gradient.scatter_(1, ctx.column, target_gradient.unsqueeze(1))
         along = gradient * logits
         gradient *= ctx.scale * row_inverse
@@ -175,7 +172,7 @@ class _Comparison(torch.autograd.Function):
         with _without_autocast(embeddings.device.type):
             if ctx.needs_input_grad[0]:
                 rows = proxies.to(logits.dtype)
-                # Unit length: only the part across the vector turns it.
+                # With unit length, only the component orthogonal to the vector has an effect.
                 across = gradient @ rows
                 across.addcmul_(images, along.sum(1, keepdim=True), value=-1)
                 across *= image_inverse.unsqueeze(1)
@@ -188,14 +185,14 @@ class _Comparison(torch.autograd.Function):
 
 
 def _without_autocast(device_type: str) -> AbstractContextManager[Any]:
-    # Entering autocast costs as much as a small product, so it is left alone where it is off.
+    # Entering autocast costs as much as a small product, so it is skipped if autocast is off.
     if torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()
 
 
 def _inverse_length(vectors: Tensor) -> Tensor:
-    """Returns 1 / length of each row, and 0 for rows without a direction."""
+    """Returns 1 / length of each row, or 0 for rows without a direction."""
     length = torch.linalg.vector_norm(vectors, dim=1)
     return torch.where(length > SHORTEST, length.reciprocal(), 0.0)
 
@@ -206,7 +203,7 @@ def _log_sum_exp(logits: Tensor, axis: int) -> Tensor:
 
 
 def _cut(gradient: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns the gradient in a dtype that may be too narrow for it, without infinities."""
+    """Returns the gradient in another dtype, clamped to its range."""
     if dtype == gradient.dtype:
         return gradient
     bound = torch.finfo(dtype).max
@@ -214,18 +211,18 @@ def _cut(gradient: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class ProxyLoss(MetricLoss):
-    """A loss between images and one proxy a class, both taken on the unit sphere.
+    """A loss between images and one proxy per class, both on the unit sphere.
 
-    With `proxy_ratio` below 1, each call compares the batch with the proxies of its own classes
-    and of others drawn at random, ceil(proxy_ratio * C) in total; a call then costs what the
-    subset costs. With 1 nothing is drawn or gathered.
+    With `proxy_ratio` below 1, each call compares the batch with the proxies of its classes and of
+    others drawn at random, ceil(proxy_ratio * C) in total; its cost is proportional to the subset.
+    With 1, nothing is drawn or gathered.
 
     Diagnostics: `positive_similarity` and `negative_similarity` are the mean cosines of images
-    with their own and with the other proxies; `active_fraction` is told by each loss.
+    with the proxy of their class and with the other proxies; each loss sets `active_fraction`.
     """
 
     sum_over = "proxies"
-    """What the sums of exponentials run over: `proxies` (for each image) or `images`."""
+    """Axis of the sums of exponentials: `proxies` (per image) or `images` (per proxy)."""
 
     def __init__(self, config: ProxyLossBase, *, num_classes: int, embedding_dim: int) -> None:
         super().__init__()
@@ -236,40 +233,40 @@ class ProxyLoss(MetricLoss):
         self.num_participating = math.ceil(config.proxy_ratio * num_classes)
         self.generator = torch.Generator().manual_seed(0)
         self.sparse_gradient = False
-        """Whether a subset's gradient holds its rows alone, for an optimiser that knows how."""
+        """Whether the gradient of a subset is sparse, for an optimizer that supports it."""
         with torch.no_grad():
             self.initialize_proxies()
 
     @abstractmethod
     def initialize_proxies(self) -> None:
-        """Fills `self.proxies` with their values before training."""
+        """Fills `self.proxies` with their initial values."""
 
     @property
     @abstractmethod
     def logit_scale(self) -> float:
-        """The factor that makes a logit of a cosine."""
+        """Factor from cosine to logit."""
 
     @abstractmethod
     def reduce_logits(self, logits: ProxyLogits, targets: Tensor, *, num_proxies: int) -> Tensor:
         """Returns the scalar loss and sets `active_fraction`.
 
         Args:
-            logits: of the batch with the proxies that take part.
-            targets: (B,) position of each image's proxy among those.
-            num_proxies: how many take part; at least 1.
+            logits: of the batch with the participating proxies.
+            targets: (B,) position of each image's proxy among them.
+            num_proxies: number of participating proxies; at least 1.
         """
 
     @property
     def draws_subset(self) -> bool:
-        """Whether only a part of the proxies takes part in a step."""
+        """Whether only a subset of the proxies participates in a step."""
         return self.num_participating < self.proxies.shape[0]
 
     def reseed(self, generator: torch.Generator) -> None:
-        """Takes the CPU stream that the next subsets of classes are drawn from."""
+        """Sets the CPU generator that draws the next subsets of classes."""
         self.generator = generator
 
     def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
-        """Returns the scalar loss; zero, with a graph, for a batch without images."""
+        """Returns the scalar loss; zero, with a graph, for an empty batch."""
         self._check(embeddings, labels)
         if labels.numel() == 0:
             return zero_loss(embeddings)
@@ -283,7 +280,7 @@ class ProxyLoss(MetricLoss):
         return self.reduce_logits(logits, targets, num_proxies=proxies.shape[0])
 
     def _participants(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the (K, D) proxies of this step and each image's row among them."""
+        """Returns the (K, D) proxies of this step, and the row of each image's proxy."""
         if not self.draws_subset:
             return self.proxies, labels
         subset = draw_proxy_subset(
@@ -307,13 +304,13 @@ class ProxyLoss(MetricLoss):
                 f"labels of {type(self).__name__} must be ({embeddings.shape[0]},) int64, one "
                 f"class for each embedding. Got {tuple(labels.shape)} {labels.dtype}."
             )
-        # On a GPU the look would wait for the device; the gather there stops on bad indices.
+        # On a GPU the check would synchronize; there the gather fails on bad indices.
         if labels.device.type != "cpu" or labels.numel() == 0:
             return
         low, high = (int(bound) for bound in torch.aminmax(labels))
         if low < 0 or high >= num_classes:
             raise ValueError(
-                f"labels of {type(self).__name__} must be from 0 to {num_classes - 1}, since it "
+                f"labels of {type(self).__name__} must be from 0 to {num_classes - 1}, because it "
                 f"has {num_classes} proxies. Got {low if low < 0 else high}. "
                 "Set num_classes to that of the training split, numbered from 0."
             )

@@ -1,6 +1,6 @@
-"""Proxy-Anchor: each proxy gathers its images and pushes the others."""
+"""Proxy-Anchor: each proxy pulls its images and pushes the others."""
 
-# B = batch, C = classes, D = embedding dim, K = proxies that take part
+# B = batch, C = classes, D = embedding dim, K = participating proxies
 
 import math
 
@@ -21,11 +21,11 @@ class ProxyAnchorLoss(ProxyLoss):
 
     L = 1/|P+| sum over p in P+ of log(1 + sum over x of p's class of e^(-a (s(x, p) - d)))
       + 1/|P|  sum over p in P  of log(1 + sum over the other x of e^(a (s(x, p) + d))),
-    s the cosine, a = alpha, d = delta, P the proxies that take part, P+ those with an image in
-    the batch. A proxy without images of a kind adds 0 to that sum.
+    where s is the cosine, a = alpha, d = delta, P the participating proxies and P+ those with an
+    image in the batch. A proxy without images in a sum adds 0 to it.
 
-    A proxy is active when one of its two sums of exponentials is above 1, so that it pulls or
-    pushes with more than half of its weight.
+    A proxy is active if one of its two sums of exponentials is above 1, which means that it pulls
+    or pushes with more than half of its weight.
     """
 
     sum_over = "images"
@@ -36,7 +36,7 @@ class ProxyAnchorLoss(ProxyLoss):
         self.delta = config.delta
 
     def initialize_proxies(self) -> None:
-        """Draws from N(0, 2/C) (Kaiming, fan out), as the paper's code does."""
+        """Draws from N(0, 2/C) (Kaiming, fan out), as the code of the paper does."""
         nn.init.kaiming_normal_(self.proxies, mode="fan_out")
 
     @property
@@ -45,7 +45,7 @@ class ProxyAnchorLoss(ProxyLoss):
         return self.alpha
 
     def reduce_logits(self, logits: ProxyLogits, targets: Tensor, *, num_proxies: int) -> Tensor:
-        """Returns the mean pull over the batch's proxies plus the mean push over all."""
+        """Returns the mean pull over the batch's proxies plus the mean push over all proxies."""
         margin = self.alpha * self.delta
         pull = grouped_log_one_plus_sum_exp(margin - logits.target, targets, num_groups=num_proxies)
         push_exponent = logits.rest + margin

@@ -23,7 +23,7 @@ from dml_core.losses.triplet import TripletLoss
 
 
 class LossClass(Protocol):
-    """What is called to build a loss: its class, with the loss's own config."""
+    """The constructor of a loss."""
 
     def __call__(self, config: Any, *, num_classes: int, embedding_dim: int) -> MetricLoss:
         """Returns the loss."""
@@ -52,25 +52,25 @@ _CONFIG_CLASSES: dict[str, type[LossBase]] = {
 
 
 class _Holder(Section):
-    """Gives the knobs their dotted keys, so that problems name them as everywhere else."""
+    """Adds the prefix `loss.` to the keys in error messages."""
 
     loss: LossConfig
 
 
-def build_loss(name: str, *, num_classes: int, embedding_dim: int, **knobs: Any) -> MetricLoss:
-    """Returns the loss with this name; knobs that are not given have their defaults.
+def build_loss(name: str, *, num_classes: int, embedding_dim: int, **parameters: Any) -> MetricLoss:
+    """Returns the loss with this name; parameters that are not given have their defaults.
 
     Args:
-        name: a key of LOSSES, or `pml:` and a class of pytorch-metric-learning.
-        num_classes: number of the training classes, for losses with proxies.
+        name: a key of LOSSES, or `pml:` followed by a class of pytorch-metric-learning.
+        num_classes: number of training classes, for losses with proxies.
         embedding_dim: length of an embedding, for losses with proxies.
-        knobs: the fields of the loss's config class.
+        parameters: the fields of the loss's config class.
 
     Raises:
-        ConfigError: a ValueError with every problem of the name and the knobs at once.
+        ConfigError: with all problems of the name and the parameters.
     """
     try:
-        config = _Holder.model_validate({"loss": {"name": name, **knobs}}).loss
+        config = _Holder.model_validate({"loss": {"name": name, **parameters}}).loss
     except ValidationError as error:
         fields = _CONFIG_CLASSES.get(name, PmlConfig).model_fields
         keys = [f"loss.{field}" for field in fields]
@@ -80,7 +80,7 @@ def build_loss(name: str, *, num_classes: int, embedding_dim: int, **knobs: Any)
 
 
 def build_loss_from_config(config: LossBase, *, num_classes: int, embedding_dim: int) -> MetricLoss:
-    """Returns the loss that a validated config chooses."""
+    """Returns the loss of a validated config."""
     name = str(getattr(config, "name"))  # noqa: B009 - declared by every kind, not by the base
     loss_class: LossClass = PmlLoss if name.startswith(PREFIX) else LOSSES[name]
     return loss_class(config, num_classes=num_classes, embedding_dim=embedding_dim)

@@ -1,7 +1,7 @@
 """Triplet loss."""
 
 # B = batch, P = most positives of an anchor
-# M = negatives of an anchor (B, or one a class with expansion)
+# M = negatives of an anchor (B, or one per class with expansion)
 
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from dml_core.losses.expansion import hardest_class_negatives
 
 
 class _Pairs(NamedTuple):
-    """Distances and masks: (B, B) for pairs of one class, (B, M) for pairs of two."""
+    """Distances and masks: (B, B) for positive pairs, (B, M) for negative pairs."""
 
     positive_distances: Tensor
     positives: Tensor
@@ -30,13 +30,13 @@ class _Pairs(NamedTuple):
 
 
 class TripletLoss(MetricLoss):
-    """Wants each negative farther than each positive by a margin (Schroff et al., 2015).
+    """Pushes each negative farther than each positive by a margin (Schroff et al., 2015).
 
-    The mean of max(0, d_ap - d_an + margin), with distances on the unit sphere, over the triplets
+    L = mean of max(0, d_ap - d_an + margin), with distances on the unit sphere, over the triplets
     that `mining` keeps. `all`: those above zero. `semi_hard`: those with
-    d_ap < d_an < d_ap + margin. `hard`: the farthest positive and the nearest negative of each
-    anchor that has both, zeros included. Zero when no triplet is kept. With expansion, an anchor's
-    negatives are the hardest pairs with the other classes, one each.
+    d_ap < d_an < d_ap + margin. `hard`: the farthest positive and nearest negative of each anchor
+    that has both, zeros included. Zero if no triplet is kept. With expansion, the negatives of an
+    anchor are the hardest pairs with each other class.
     """
 
     def __init__(self, config: TripletConfig, *, num_classes: int, embedding_dim: int) -> None:
@@ -60,7 +60,7 @@ class TripletLoss(MetricLoss):
     def _hardest(self, pairs: _Pairs) -> Tensor:
         farthest = pairs.positive_distances.masked_fill(~pairs.positives, -torch.inf).amax(dim=1)
         nearest = pairs.negative_distances.masked_fill(~pairs.negatives, torch.inf).amin(dim=1)
-        # An anchor without one of the two has minus infinity here, which the hinge makes zero.
+        # An anchor without one of the two has minus infinity here, and its hinge is zero.
         hinges = (farthest - nearest + self.config.margin).relu()
         valid = pairs.positives.any(dim=1) & pairs.negatives.any(dim=1)
         self.diagnostics |= {
@@ -71,8 +71,8 @@ class TripletLoss(MetricLoss):
         return hinges.sum() / valid.sum().clamp_min(1)
 
     def _counted(self, pairs: _Pairs) -> Tensor:
-        # The sum of hinges is linear in the distances once it is known which hinges are active:
-        # each distance counts as often as it takes part. Counting needs no (B, B, M) tensor.
+        # Given the active hinges, their sum is linear in the distances: each distance counts as
+        # often as it occurs. Counting needs no (B, B, M) tensor.
         with torch.no_grad():
             order = _rising_positives(pairs)
             with_positive, with_negative = self._count_active(pairs, order)
@@ -95,7 +95,7 @@ class TripletLoss(MetricLoss):
         upper = lower + self.config.margin
         if self.config.mining == "all":
             return _count_below(upper, pairs)
-        # Where rounding swallows the margin, no negative must fit in.
+        # If the margin is lost in rounding, no negative may fit into it.
         upper = upper.maximum(lower.nextafter(torch.full_like(lower, torch.inf)))
         with_positive, with_negative = _count_below(upper, pairs)
         too_hard_positive, too_hard_negative = _count_below(lower, pairs, or_equal=True)
@@ -103,7 +103,7 @@ class TripletLoss(MetricLoss):
 
 
 def _rising_positives(pairs: _Pairs) -> Tensor:
-    """Returns the (B, P) columns of each anchor's positives, nearest first, others before them."""
+    """Returns the (B, P) columns of each anchor's positives, nearest first, after any others."""
     num_listed = max(1, int(pairs.positives.sum(dim=1).max()))
     listed = pairs.positive_distances.masked_fill(~pairs.positives, -torch.inf)
     return listed.topk(num_listed, dim=1).indices.flip(1)
@@ -112,7 +112,7 @@ def _rising_positives(pairs: _Pairs) -> Tensor:
 def _count_below(
     thresholds: Tensor, pairs: _Pairs, *, or_equal: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Counts, row by row, the pairs of a rising threshold and a negative that is below it.
+    """Counts, in each row, the pairs of an ascending threshold and a negative below it.
 
     Returns:
         The count of each threshold, (B, P), and of each negative, (B, M).
@@ -120,7 +120,7 @@ def _count_below(
     num_thresholds = thresholds.shape[1]
     place = torch.searchsorted(thresholds, pairs.negative_distances, right=not or_equal)
     of_negative = (num_thresholds - place) * pairs.negatives
-    # A negative at place q is below all thresholds from q on.
+    # A negative at position q is below all thresholds from q on.
     histogram = place.new_zeros(len(place), num_thresholds + 1)
     histogram.scatter_add_(1, place, pairs.negatives.long())
     return histogram.cumsum(dim=1)[:, :-1], of_negative

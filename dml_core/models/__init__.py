@@ -1,4 +1,4 @@
-"""Trunks, heads and the embedding model made of both."""
+"""The embedding model: a trunk with a head."""
 
 from dml_core.models.blocks import ModelError
 from dml_core.models.building import build_embedding_model, build_model

@@ -1,4 +1,4 @@
-"""Sees a trunk as an ordered list of named blocks, so that the first ones can stand still."""
+"""Divides a trunk into an ordered list of named blocks, so that the first ones can be frozen."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -14,8 +14,8 @@ class ModelError(ValueError):
     """A network cannot be built; the message names the key, the value found and the remedy."""
 
 
-# One recipe a class. `a` is a child; `a.*` and `*` are all children of a or of the model, in
-# order; `name=a+b` is one block of several children; `+a` joins a to the block before it.
+# One recipe per class. `a` is a child; `a.*` and `*` are all children of a or of the model, in
+# order; `name=a+b` is one block of several children; `+a` appends a to the previous block.
 _RECIPES: dict[str, tuple[str, ...]] = {
     "torchvision.models.resnet.ResNet": (
         "stem=conv1+bn1+relu+maxpool",
@@ -56,18 +56,18 @@ _RECIPES: dict[str, tuple[str, ...]] = {
     "timm.models.vgg.VGG": ("features.*",),
 }
 
-# Children that `*` leaves out, since they come after the feature map.
+# Children that `*` skips because they come after the feature map.
 _AFTER_THE_TRUNK = frozenset(
     {"avgpool", "dropout", "fc", "global_pool", "head_drop", "aux1", "aux2", "AuxLogits"}
 )
 
 
 def find_blocks(model: nn.Module) -> Blocks | None:
-    """Returns the blocks of a model by name, in order, or None for a class that has no recipe.
+    """Returns the blocks of a model by name, in order, or None for a class without a recipe.
 
-    One after the other they compute the feature map (B, F, H, W) before pooling and classifier.
+    Applied in sequence, they compute the feature map (B, F, H, W) before pooling and classifier.
     """
-    # By exact class: a subclass may compute its features in another way.
+    # By exact class: a subclass may compute its features differently.
     recipe = _RECIPES.get(f"{type(model).__module__}.{type(model).__name__}")
     if recipe is None:
         return None
@@ -86,7 +86,7 @@ def as_sequential(blocks: Mapping[str, nn.Module]) -> nn.Sequential:
 
 
 def cut_blocks(blocks: Blocks, train: str, *, backbone: str) -> tuple[Blocks, Blocks]:
-    """Returns the blocks that stand still and those that learn.
+    """Returns the frozen blocks and those that learn.
 
     Args:
         blocks: all blocks by name, in order.
@@ -94,7 +94,7 @@ def cut_blocks(blocks: Blocks, train: str, *, backbone: str) -> tuple[Blocks, Bl
         backbone: the value of model.backbone, for messages.
 
     Raises:
-        ModelError: where train names a block that the trunk has not.
+        ModelError: if train names a block that the trunk does not have.
     """
     if train in ("all", "none"):
         return ({}, blocks) if train == "all" else (blocks, {})
@@ -107,14 +107,14 @@ def cut_blocks(blocks: Blocks, train: str, *, backbone: str) -> tuple[Blocks, Bl
 def _find_first_block(names: list[str], wanted: str, *, backbone: str) -> int:
     if len(names) < 2:
         raise ModelError(
-            f"trunk.train=from:{wanted} needs a trunk with known blocks, because it is cut between "
-            f"two of them. The blocks of model.backbone={backbone} are unknown. "
+            f"trunk.train=from:{wanted} needs a trunk with known blocks, because it cuts between "
+            f"two blocks. The blocks of model.backbone={backbone} are unknown. "
             "Set trunk.train to all or none, or choose another backbone."
         )
     if wanted not in names:
         raise ModelError(
             f"trunk.train must name a block of model.backbone={backbone}, because the blocks "
-            f"before it stand still. Got from:{wanted}.{suggest(wanted, names)} "
+            f"before it are frozen. Got from:{wanted}.{suggest(wanted, names)} "
             f"Its blocks are {', '.join(names)}."
         )
     return names.index(wanted)
@@ -134,11 +134,12 @@ def _expand(model: nn.Module, step: str) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _join_to_last(blocks: Blocks, model: nn.Module, name: str) -> None:
-    # Torchvision's densenet applies its last ReLU as a function, so there is no such child.
+    # torchvision's DenseNet applies its last ReLU as a function, so it has no such child.
     module = nn.ReLU(inplace=True) if name == "relu" else model.get_submodule(name)
     if isinstance(module, nn.Identity):
         return
     last = next(reversed(blocks))
+    # The name is part of stored state dicts.
     blocks[last] = as_sequential({"stage": blocks[last], name: module})
 
 

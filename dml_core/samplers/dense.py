@@ -1,4 +1,4 @@
-"""Groups around an anchor: its nearest by continuous label, the rest drawn uniformly."""
+"""Dense sampling: groups of an anchor, its nearest by continuous label, and a uniform rest."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from dml_core.seeding import numpy_stream
 
 
 class DenseSampler(BatchSampler):
-    """Batches of `anchors_per_batch` groups; a group is anchor, nearest, others, in this order."""
+    """Batches of `anchors_per_batch` groups: each is the anchor, its nearest, then the others."""
 
     def __init__(self, *, continuous: np.ndarray, config: DenseSamplerConfig, seed: int) -> None:
         super().__init__(seed=seed)
@@ -24,14 +24,15 @@ class DenseSampler(BatchSampler):
         self.group_size = config.batch_size // config.anchors_per_batch
 
     def __len__(self) -> int:
-        images_a_batch = (
+        images_per_batch = (
             self.config.anchors_per_batch
             if self.config.epoch == "anchors"
             else self.config.batch_size
         )
-        return len(self.continuous) // images_a_batch
+        return len(self.continuous) // images_per_batch
 
-    def _draw_epoch(self, epoch: int) -> Iterator[Batch]:
+    def epoch_batches(self, epoch: int) -> Iterator[Batch]:
+        """Yields the batches of an epoch."""
         stream = numpy_stream(self.seed, "batches", epoch=epoch)
         order = stream.permutation(len(self.continuous))
         count = self.config.anchors_per_batch
@@ -44,7 +45,7 @@ class DenseSampler(BatchSampler):
         taken = np.zeros(len(self.continuous), dtype=bool)
         groups = [np.append(anchor, self._nearest(int(anchor))) for anchor in anchors]
         taken[np.concatenate(groups)] = True
-        # The uniform rest repeats no image of the batch, so that no pair has distance zero twice.
+        # The uniform rest repeats no image of the batch, to avoid more pairs at distance zero.
         free = stream.permutation(np.flatnonzero(~taken))
         count = self.group_size - self.config.nearest - 1
         if len(free) < count * len(groups):
@@ -53,7 +54,7 @@ class DenseSampler(BatchSampler):
         return np.concatenate([np.append(g, r) for g, r in zip(groups, rest, strict=True)])
 
     def _nearest(self, anchor: int) -> np.ndarray:
-        """Returns the images nearest to the anchor by label, nearest first, without itself."""
+        """Returns the nearest images by label without the anchor, nearest first."""
         distances = ((self.continuous - self.continuous[anchor]) ** 2).sum(axis=1)
         distances[anchor] = np.inf
         count = self.config.nearest

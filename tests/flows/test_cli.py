@@ -112,7 +112,7 @@ def test_losses_are_listed_with_their_knobs():
         (["train"], ["loss.alph=1"], "loss.alph is not a known parameter"),
         (["train"], ["data.prepared_root=nowhere"], "Run: dml prepare"),
         (["train"], ["data.noise=0.5"], "data.noise was 0.05, and is 0.5 now"),
-        (["train"], [*TINY, "sampler.batch_size=4000"], "asks for 1000 classes a batch"),
+        (["train"], [*TINY, "sampler.batch_size=4000"], "requests 1000 classes per batch"),
         (["prepare"], ["data.name=cub200"], "data.raw"),
         (["evaluate", "absent.pt"], [], "absent.pt does not exist"),
         (["baseline", "--split", "train"], TINY, "--split must be test or validation"),

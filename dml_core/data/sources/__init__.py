@@ -1,1 +1,1 @@
-"""Dataset sources: each lists the images of one dataset as ImageRecords."""
+"""Dataset sources, which list the images of a dataset as ImageRecords."""

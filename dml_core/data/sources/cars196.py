@@ -14,8 +14,8 @@ from dml_core.data.sources.raw_search import Distribution, RawSearch, common_roo
 
 
 def read_structs(file: Path, *, fields: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Returns the elements of the struct array `annotations`, each with at least these fields."""
-    # A struct array of one element comes without its array.
+    """Returns the elements of the struct array `annotations`, which must have these fields."""
+    # A struct array of one element is returned without its array.
     elements = [item for item in np.atleast_1d(_read_variable(file, "annotations")).tolist()]
     for element in elements:
         missing = [f for f in fields if not isinstance(element, dict) or f not in element]
@@ -28,7 +28,7 @@ def read_structs(file: Path, *, fields: tuple[str, ...]) -> list[dict[str, Any]]
 
 
 def read_class_names(file: Path) -> list[str]:
-    """Returns the cell array `class_names` as text; class 1 comes first."""
+    """Returns the cell array `class_names` as text, class 1 first."""
     return [str(name) for name in np.atleast_1d(_read_variable(file, "class_names")).tolist()]
 
 
@@ -36,9 +36,9 @@ def _read_variable(file: Path, name: str) -> Any:
     try:
         content = scipy.io.loadmat(file, simplify_cells=True, variable_names=[name])
     except Exception as error:
-        # The reader raises whatever its parts raise on damaged bytes, from IndexError to zlib's.
+        # The reader raises many kinds of errors for damaged bytes, from IndexError to zlib.error.
         raise DatasetError(
-            f"{file} must be a MATLAB file of version 5 to 7, for it holds the annotations. "
+            f"{file} must be a MATLAB file of version 5 to 7 with the annotations. "
             f"It cannot be read: {error}. Download it again."
         ) from error
     if name not in content:
@@ -73,13 +73,13 @@ _TEST_LIST = "cars_test_annos_withlabels.mat"
 
 
 def list_cars196(config: Cars196Data, *, counts: OfficialCounts = CARS196_COUNTS) -> SourceListing:
-    """Returns the cars: the first half of the classes for training, the rest for the test.
+    """Returns the cars: the first half of the classes for training, the rest for testing.
 
-    The dataset's own train and test images (a split within classes) are put together first.
+    The dataset's own split into train and test images, within classes, is ignored.
 
     Args:
         config: where the download is.
-        counts: numbers to check; its train_classes is also where the split lies.
+        counts: the official counts; train_classes also defines the split.
 
     Raises:
         DatasetError: if the download is missing, partial or altered.
@@ -116,7 +116,7 @@ def _list_two_folders(search: RawSearch, counts: OfficialCounts) -> SourceListin
 
 
 def _number(class_names: Sequence[str]) -> dict[int, str]:
-    """Class names by class id, with the id in front so that they sort by it."""
+    """Returns class names by class id, prefixed with the id so that they sort by it."""
     return {number: f"{number:03d}.{name}" for number, name in enumerate(class_names, start=1)}
 
 

@@ -18,33 +18,33 @@ _UNSIGNED_BYTE = 0x08
 
 
 def read_idx(file: Path, *, num_axes: int) -> NDArray[np.uint8]:
-    """Returns the uint8 array in an idx file, plain or gzipped (told by its first bytes).
+    """Returns the uint8 array in an idx file, plain or gzipped (detected by its first bytes).
 
     The header is two zero bytes, the type (8 for unsigned bytes), the number of axes, and the
-    length of each axis as 4 bytes, the highest first.
+    length of each axis as 4 bytes, big-endian.
 
     Args:
         file: the idx file.
-        num_axes: axes that the array must have: 1 for labels, 3 for images.
+        num_axes: required number of axes: 1 for labels, 3 for images.
 
     Raises:
-        DatasetError: if the header or the length of the file is not as it must be.
+        DatasetError: if the header or the length of the file is wrong.
     """
     content = _read_bytes(file)
     header_length = 4 + 4 * num_axes
     magic = bytes([0, 0, _UNSIGNED_BYTE, num_axes])
     if content[:4] != magic or len(content) < header_length:
         raise DatasetError(
-            f"{file} must be an idx file of bytes with {num_axes} axes, which begins with "
+            f"{file} must be an idx file of bytes with {num_axes} axes, which starts with "
             f"{magic.hex()}. Got {content[:4].hex() or 'an empty file'}. Download it again."
         )
     shape = struct.unpack(f">{num_axes}I", content[4:header_length])
     expected, found = math.prod(shape), len(content) - header_length
     if expected != found:
         raise DatasetError(
-            f"{file} must hold {expected:,} bytes after its header, for that says "
-            f"{' x '.join(map(str, shape))}. Found {found:,}. The download is perhaps cut off: "
-            "fetch it again."
+            f"{file} must hold {expected:,} bytes after its header, which says "
+            f"{' x '.join(map(str, shape))}. Found {found:,}. The download may be truncated: "
+            "download it again."
         )
     return np.frombuffer(content, dtype=np.uint8, offset=header_length).reshape(shape)
 
@@ -57,7 +57,7 @@ def _read_bytes(file: Path) -> bytes:
         return gzip.decompress(content)
     except (EOFError, OSError, zlib.error) as error:
         raise DatasetError(
-            f"{file} must be whole to be unpacked. Its gzip data ends or breaks early: {error}. "
+            f"{file} must be a complete gzip file. Its data is truncated or damaged: {error}. "
             "Download it again."
         ) from error
 
@@ -72,7 +72,7 @@ FASHION_MNIST = Distribution(
     in_parts=True,
 )
 FASHION_MNIST_COUNTS: Mapping[str, int] = {"train": 60_000, "t10k": 10_000}
-"""Images in each pair of files, by the beginning of the files' names."""
+"""Images in each pair of files, by the prefix of the file names."""
 
 CLASS_NAMES = (
     "0_tshirt",
@@ -93,11 +93,11 @@ def list_fashion_mnist(
 ) -> SourceListing:
     """Returns all images of both pairs of files, with their pixels.
 
-    The official split lies within the classes, which is of no use for unseen classes, so every
-    image is `undecided` and data.test_fraction decides by class.
+    The official split is within classes and cannot test on unseen classes, so every image is
+    `undecided` and data.test_fraction splits by class.
 
     Raises:
-        DatasetError: if a file is missing, cut off, or not as long as the official one.
+        DatasetError: if a file is missing, truncated, or has another length than the official one.
     """
     search = RawSearch(config, FASHION_MNIST)
     records = [

@@ -1,4 +1,4 @@
-"""Lists a user's own images."""
+"""Lists a user's own images: a tree with one folder per class, or a table."""
 
 import logging
 import os
@@ -24,13 +24,13 @@ _logger = logging.getLogger(__name__)
 
 
 def list_folder(config: FolderData) -> SourceListing:
-    """Returns the images of a table, or those of a tree with one folder a class.
+    """Returns the images of a table, or of a tree with one folder per class.
 
-    In a tree the class is the first folder level, images may lie deeper, hidden files are
-    passed over, and other files are left out and counted in the log.
+    In a tree the first folder level is the class, and images may be deeper. Hidden files are
+    skipped; other files are ignored and counted in the log.
 
     Raises:
-        DatasetError: with all problems at once, if images or the table cannot be used.
+        DatasetError: with all problems, if images or the table cannot be used.
     """
     search = RawSearch(config, FOLDER)
     if config.table:
@@ -55,7 +55,7 @@ def _find_table(config: FolderData, search: RawSearch) -> Path:
 
 
 def _skip_lone_folders(root: Path) -> Path:
-    """The folder with the classes, where one or more lone folders are wrapped around it."""
+    """Returns the folder with the classes, below one or more lone folders."""
     while True:
         folders = [root / name for name in _names(root, folders=True)]
         images = [name for name in _names(root, folders=False) if _is_image(name)]
@@ -70,12 +70,12 @@ def _read_tree(root: Path, *, shown: Path) -> list[ImageRecord]:
     _log_ignored([path for path in files if not _is_image(path)], root)
     stray = [path for path in images if "/" not in path]
     unnamed = [path for path in images if not path.isascii() and not _is_utf8(path)]
-    nothing = [] if images else ["it must hold images in one folder a class, found none."]
+    nothing = [] if images else ["it must hold images in one folder per class, found none."]
     raise_for(
         f"dataset 'folder' at {shown}",
         [
             nothing,
-            [f"{path} lies in no class folder; move it into one." for path in stray],
+            [f"{path} is not in a class folder; move it into one." for path in stray],
             [f"{path!r} has a name that is not UTF-8; rename it." for path in unnamed],
         ],
         advice=f"The tree must be <class>/<image>, with images named {_suffix_list()}; or set "
@@ -88,14 +88,14 @@ def _read_tree(root: Path, *, shown: Path) -> list[ImageRecord]:
 
 
 def _walk(root: Path) -> Iterator[str]:
-    """Relative paths of all files that are not hidden."""
+    """Yields the relative paths of all files that are not hidden."""
     for folder, subfolders, names in os.walk(root, onerror=_raise_unreadable):
         subfolders[:] = [name for name in subfolders if not _is_hidden(name)]
         for name in subfolders:
             if os.path.islink(os.path.join(folder, name)):
                 raise DatasetError(
                     f"{os.path.join(folder, name)} is a link to a folder. Links are not followed, "
-                    "because they may lead out of the dataset or in circles. Copy or mount it."
+                    "because they may leave the dataset or form cycles. Copy or mount the folder."
                 )
         base = Path(folder).relative_to(root)
         yield from ((base / name).as_posix() for name in names if not _is_hidden(name))
@@ -104,7 +104,7 @@ def _walk(root: Path) -> Iterator[str]:
 def _raise_unreadable(error: OSError) -> None:
     raise DatasetError(
         f"{error.filename} cannot be read: {error.strerror}. Every folder of the dataset must be "
-        "readable, or classes would be lost. Check its permissions."
+        "readable, because classes would be missing otherwise. Check its permissions."
     ) from error
 
 
@@ -112,7 +112,7 @@ def _log_ignored(paths: list[str], root: Path) -> None:
     if paths:
         kinds = Counter(Path(path).suffix.lower() or "no suffix" for path in paths)
         listed = ", ".join(f"{kind} ({count:,})" for kind, count in kinds.most_common(5))
-        _logger.warning("%s: ignored %s file(s) that are no images: %s", root, len(paths), listed)
+        _logger.warning("%s: ignored %s file(s) that are not images: %s", root, len(paths), listed)
 
 
 def _names(folder: Path, *, folders: bool) -> list[str]:
@@ -129,7 +129,7 @@ def _is_image(path: str) -> bool:
 
 
 def _is_utf8(text: str) -> bool:
-    # Python keeps bytes of a name that are not UTF-8 as lone surrogates.
+    # Python represents non-UTF-8 bytes of a name as lone surrogates.
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 

@@ -1,4 +1,4 @@
-"""Draws the embedded dataset: characters in many faces, rotated, scaled, sheared and cluttered."""
+"""Draws the embedded dataset: characters in many fonts, transformed, with clutter and noise."""
 
 import unicodedata
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from dml_core.config.data import GlyphsData
 from dml_core.data.records import ImageRecord, SourceListing
 from dml_core.seeding import numpy_stream
 
-# Twelve faces of DejaVu and four of STIX, all carried by matplotlib.
+# Twelve faces of DejaVu and four of STIX, which matplotlib ships.
 _STYLES = {
     "DejaVuSans": ("", "-Bold", "-Oblique", "-BoldOblique"),
     "DejaVuSansMono": ("", "-Bold", "-Oblique", "-BoldOblique"),
@@ -26,7 +26,7 @@ _PREVIEW_PX = 32
 
 
 def face_path(face: str) -> Path:
-    """Returns the file of one of the faces."""
+    """Returns the font file of a face."""
     import matplotlib
 
     return Path(matplotlib.get_data_path()) / "fonts" / "ttf" / face
@@ -34,10 +34,10 @@ def face_path(face: str) -> Path:
 
 @lru_cache(maxsize=1)
 def choose_characters() -> tuple[str, ...]:
-    """Returns the characters, by code point: letters and digits that all faces have.
+    """Returns the letters and digits that all faces have, by code point.
 
-    Accented forms and look-alikes (A of three scripts) are left out: with them in, equal
-    pictures carry different classes and nothing can be learned.
+    Accented forms and look-alikes (A in three scripts) are excluded: they would give equal
+    pictures in different classes, which cannot be learned.
     """
     chosen: list[str] = []
     previews = np.empty((0, _PREVIEW_PX * _PREVIEW_PX))
@@ -68,7 +68,7 @@ def _is_plain_letter_or_digit(character: str) -> bool:
 
 
 def _preview(character: str) -> np.ndarray:
-    """Returns the character's picture as a vector of zero mean and unit length."""
+    """Returns the picture of a character as a vector of zero mean and unit length."""
     font = ImageFont.truetype(str(face_path(FACES[0])), int(_PREVIEW_PX * 0.75))
     image = Image.new("L", (_PREVIEW_PX, _PREVIEW_PX))
     middle = (_PREVIEW_PX / 2, _PREVIEW_PX / 2)
@@ -78,15 +78,15 @@ def _preview(character: str) -> np.ndarray:
     return np.asarray(pixels / max(float(np.linalg.norm(pixels)), 1e-9))
 
 
-# Drawn at four times the size and averaged down, which gives smooth edges at any angle.
+# Drawn at four times the size and averaged down, for smooth edges at any angle.
 _OVERSAMPLING = 4
-# Share of the picture's side that a letter's font size takes; leaves room for turning.
+# Font size as a share of the picture's side; leaves room for rotation.
 _FONT_SHARE = 0.68
 
 
 @dataclass(frozen=True)
 class _Pose:
-    """The drawn rotation, scale and shear: the continuous labels of a drawing."""
+    """Rotation, scale and shear are the continuous labels of a drawing."""
 
     rotation: float
     scale: float
@@ -95,7 +95,7 @@ class _Pose:
 
 
 def list_glyphs(config: GlyphsData) -> SourceListing:
-    """Returns every drawing of the embedded dataset, equal for equal configuration."""
+    """Returns all drawings of the embedded dataset; equal configurations give equal drawings."""
     characters = choose_characters()
     if config.max_classes:
         characters = characters[: config.max_classes]
@@ -106,7 +106,7 @@ def list_glyphs(config: GlyphsData) -> SourceListing:
 
 
 def _draw_class(character: str, *, config: GlyphsData) -> list[ImageRecord]:
-    # A stream for each character: leaving one out does not redraw the others.
+    # One stream per character: excluding one does not change the others.
     name = f"U+{ord(character):04X}"
     stream = numpy_stream(config.draw_seed, f"glyph {name}")
     records = []
@@ -177,7 +177,7 @@ def _font(face: str, size: int) -> ImageFont.FreeTypeFont:
 
 
 def _inverse_affine(pose: _Pose, *, side: int) -> tuple[float, ...]:
-    """Returns Pillow's six numbers, which lead from a point of the result to one of the source."""
+    """Returns Pillow's six numbers, which map a point of the result to a point of the source."""
     angle = np.deg2rad(pose.rotation)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     forward = pose.scale * turn @ np.array([[1.0, pose.shear], [0.0, 1.0]])
@@ -193,7 +193,7 @@ def _draw_clutter(stream: np.random.Generator, *, side: int, count: int) -> Imag
     image = Image.new("L", (side, side))
     pen = ImageDraw.Draw(image)
     ends = stream.uniform(0, side, size=(count, 2, 2))
-    # Short lines: each ends a third of the way to its second point.
+    # Short lines: each ends at a third of the way to its second point.
     ends[:, 1] = ends[:, 0] + (ends[:, 1] - ends[:, 0]) / 3
     for start, end in ends:
         pen.line([*start, *end], fill=255, width=_OVERSAMPLING)

@@ -1,4 +1,4 @@
-"""Reads the annotations of published datasets and checks them against the official numbers."""
+"""Reads the annotations of published datasets and checks the official counts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from dml_core.data.sources.raw_search import Distribution
 
 
 def read_rows(file: Path, *, columns: str, skip_lines: int = 0) -> Iterator[tuple[int, list[str]]]:
-    """Yields the line number and the fields of each line that is not blank.
+    """Yields the line number and the fields of each non-blank line.
 
     Args:
-        file: the annotation, UTF-8 text with fields between spaces.
-        columns: the fields' names, such as `image_id path`; the last may hold spaces.
-        skip_lines: lines of header above the first row.
+        file: the annotation, UTF-8 text with fields separated by spaces.
+        columns: names of the fields, such as `image_id path`; the last may contain spaces.
+        skip_lines: number of header lines.
     """
     num_columns = len(columns.split())
     for number, line in enumerate(read_lines(file)[skip_lines:], start=skip_lines + 1):
@@ -27,12 +27,12 @@ def read_rows(file: Path, *, columns: str, skip_lines: int = 0) -> Iterator[tupl
 
 
 def read_lines(file: Path) -> list[str]:
-    """Returns the lines of a text file; a DatasetError if it cannot be read as UTF-8."""
+    """Returns the lines of a text file; raises DatasetError if it is not readable UTF-8."""
     try:
         return file.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise DatasetError(
-            f"{file} must be UTF-8 text, for it lists the images. Got other bytes at position "
+            f"{file} must be UTF-8 text, because it lists the images. Got other bytes at position "
             f"{error.start:,}. Download it again."
         ) from error
     except OSError as error:
@@ -40,14 +40,14 @@ def read_lines(file: Path) -> list[str]:
 
 
 def whole_number(text: str, file: Path, line_number: int) -> int:
-    """Returns the field as a positive whole number; a DatasetError that names the line if not."""
+    """Returns the field as a whole number; otherwise raises DatasetError with the line."""
     if not (text.isascii() and text.isdigit()):
         raise line_error(file, line_number, "must have a whole number here", text)
     return int(text)
 
 
 def inside_path(text: str, file: Path, line_number: int) -> PurePosixPath:
-    """Returns the field as a relative path; a DatasetError if it would leave the folder."""
+    """Returns the field as a relative path; raises DatasetError if it would leave the folder."""
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts or "\0" in text:
         raise line_error(file, line_number, "must name an image inside the dataset's folder", text)
@@ -59,19 +59,19 @@ def line_error(file: Path, line_number: int, rule: str, found: str) -> DatasetEr
     shown = found if len(found) <= 80 else found[:77] + "..."
     return DatasetError(
         f"{file} line {line_number} {rule}, as in the official file. Got {shown!r}. The download "
-        "is perhaps cut off or altered: fetch it again."
+        "may be truncated or altered: download it again."
     )
 
 
 @dataclass(frozen=True)
 class OfficialCounts:
-    """How many classes and images each side of the official split has."""
+    """Numbers of classes and images on each side of the official split."""
 
     train_classes: int
     train_images: int
     test_classes: int
     test_images: int
-    """All images that are not for training: query and gallery together, where there are both."""
+    """All images that are not for training, including query and gallery."""
     query_images: int = 0
     gallery_images: int = 0
 
@@ -87,14 +87,14 @@ def official_listing(
     """Returns the checked listing of a published dataset, sorted by path.
 
     Args:
-        records_by_list: the records by the name of the annotation that lists them.
-        root: folder that holds every file.
-        distribution: what the dataset is, for the error's words.
-        counts: the numbers that make it the official dataset.
-        other_problems: what the source itself found wrong.
+        records_by_list: the records by the name of their annotation.
+        root: folder that contains all files.
+        distribution: the dataset, for error messages.
+        counts: the official counts.
+        other_problems: problems found by the source.
 
     Raises:
-        DatasetError: with missing files, repeated ones, and counts that differ.
+        DatasetError: with missing files, repeated files, and wrong counts.
     """
     records = [record for group in records_by_list.values() for record in group]
     absent = [
@@ -103,16 +103,16 @@ def official_listing(
     raise_for(
         f"dataset {distribution.name!r} at {root}",
         [count_problems(records, counts), list(other_problems), absent, _repeated(records)],
-        advice="Scores on a partial or altered dataset compare with nobody's. The download or "
-        f"its unpacking is perhaps unfinished. {distribution.advice()}",
+        advice="Scores on a partial or altered dataset are not comparable. The download or its "
+        f"unpacking may be incomplete. {distribution.advice()}",
     )
     return SourceListing(records=sorted(records, key=lambda record: record.path), root=root)
 
 
 def count_problems(records: Sequence[ImageRecord], counts: OfficialCounts) -> list[str]:
-    """Returns a line for each official number that the records do not meet.
+    """Returns one line for each count that differs from the official one.
 
-    Images count once, also where a record is repeated; files are not looked at.
+    A repeated record counts once; files are not read.
     """
     found = _count(records)
     problems = []
@@ -126,7 +126,7 @@ def count_problems(records: Sequence[ImageRecord], counts: OfficialCounts) -> li
     }
     if shared:
         problems.append(
-            f"train and test must share no class, found {len(shared):,}, as {min(shared)}."
+            f"train and test must share no class, found {len(shared):,}, such as {min(shared)}."
         )
     return problems
 

@@ -29,11 +29,11 @@ CUB200_COUNTS = OfficialCounts(
 
 
 def list_cub200(config: Cub200Data, *, counts: OfficialCounts = CUB200_COUNTS) -> SourceListing:
-    """Returns the birds: the first half of the classes for training, the rest for the test.
+    """Returns the birds: the first half of the classes for training, the rest for testing.
 
     Args:
         config: where the download is.
-        counts: numbers to check; its train_classes is also where the split lies.
+        counts: the official counts; train_classes also defines the split.
 
     Raises:
         DatasetError: if the download is missing, partial or altered.
@@ -94,7 +94,7 @@ _SOP_COLUMNS = "image_id class_id super_class_id path"
 
 
 def list_sop(config: SopData, *, counts: OfficialCounts = SOP_COUNTS) -> SourceListing:
-    """Returns the products; a class is one product (class_id), not its super class.
+    """Returns the products; a class is one product (class_id), not a super class.
 
     Raises:
         DatasetError: if the download is missing, partial or altered.
@@ -146,9 +146,9 @@ _INSHOP_ROLES: Mapping[str, Role] = {"train": "train", "query": "query", "galler
 
 
 def list_inshop(config: InshopData, *, counts: OfficialCounts = INSHOP_COUNTS) -> SourceListing:
-    """Returns the clothes; a class is one item, and the test images are query or gallery.
+    """Returns the clothes; a class is one item, and test images are query or gallery.
 
-    Images are taken from `img`, or from `img_highres` where only that is there.
+    Images are in `img`, or in `img_highres` if only that exists.
 
     Raises:
         DatasetError: if the download is missing, partial or altered.
@@ -195,8 +195,8 @@ def _check_inshop_count(file: Path, num_rows: int) -> list[str]:
 
 
 def _find_inshop_images(search: RawSearch, paths: list[PurePosixPath]) -> Path:
-    """The folder that stands for the first part (`img`) of the listed paths."""
-    # `img` alone is a name that other folders have too, so one of its parts must be in it.
+    """Returns the folder of the images, which listed paths call `img`."""
+    # Other folders may be called `img` too, so one of its subfolders must exist.
     parts = sorted({path.parts[1] for path in paths})
     for name in _INSHOP_FOLDERS:
         for part in parts:
@@ -221,9 +221,9 @@ OMNIGLOT_COUNTS = OfficialCounts(
 def list_omniglot(
     config: OmniglotData, *, counts: OfficialCounts = OMNIGLOT_COUNTS
 ) -> SourceListing:
-    """Returns the drawings; a class is a character of an alphabet, as `Greek/character01`.
+    """Returns the drawings; a class is a character of an alphabet, such as `Greek/character01`.
 
-    Background characters are for training, evaluation characters for the test.
+    Background characters are for training, evaluation characters for testing.
 
     Raises:
         DatasetError: if the download is missing, partial or altered.

@@ -1,4 +1,4 @@
-"""Finds a dataset's files at data.raw, whether still packed, unpacked, or one level too deep."""
+"""Finds the files of a dataset at data.raw: packed, unpacked, or in subfolders."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -13,28 +13,28 @@ from dml_core.data.records import DatasetError
 
 @dataclass(frozen=True)
 class Distribution:
-    """What a dataset is called, who publishes it, and how its archives are named."""
+    """The name of a dataset, its publisher, and the names of its archives."""
 
     name: str
     """The value of data.name."""
     title: str
-    """The official name and the publisher, enough to find the download."""
+    """The official name and the publisher, to find the download."""
     download: str
-    """The files to download, as a user sees them on the publisher's page."""
+    """The files to download, as named on the publisher's page."""
     archive_stems: tuple[str, ...] = ()
-    """Lower-case patterns of the archives' names without suffix, the wanted ones first."""
+    """Lower-case patterns of archive names without suffix, in order of preference."""
     in_parts: bool = False
-    """Whether the download is several files that lie side by side."""
+    """Whether the download consists of several files in one folder."""
 
     def advice(self) -> str:
-        """Returns what to download and which key points to it."""
+        """Returns the files to download and the key to set."""
         return (
             f"Download {self.download} of {self.title}, and set data.raw to the "
             f"{'folder with these files' if self.in_parts else 'archive or to its folder'}."
         )
 
     def rank_archive(self, file_name: str) -> int | None:
-        """Returns how early the archive is to be unpacked; None if it is not of this dataset."""
+        """Returns the order in which to unpack the archive; None for another dataset's archive."""
         stem = archive_stem(file_name)
         if stem is None:
             return None
@@ -43,7 +43,7 @@ class Distribution:
 
 
 def archive_stem(file_name: str) -> str | None:
-    """Returns the name without its archive suffix, or None if it is not an archive's name."""
+    """Returns the name without its archive suffix, or None without such a suffix."""
     for suffix in SUFFIXES:
         if file_name.lower().endswith(suffix) and len(file_name) > len(suffix):
             return file_name[: -len(suffix)]
@@ -55,10 +55,10 @@ UNPACKED_SUFFIX = ".unpacked"
 
 
 class RawSearch:
-    """Looks for files and folders at data.raw, and unpacks archives only when it must.
+    """Finds files and folders at data.raw, and unpacks archives only if needed.
 
-    `data.raw` may be an archive, a folder with archives, the unpacked folder, or the folder
-    around it. What a user unpacked by hand is preferred to what an archive holds.
+    `data.raw` may be an archive, a folder with archives, the unpacked folder, or its parent. Files
+    that the user unpacked take precedence over archives.
     """
 
     def __init__(self, config: DownloadedData, distribution: Distribution) -> None:
@@ -70,7 +70,7 @@ class RawSearch:
         self._starts, self._archives = self._survey()
 
     def find(self, *entries: str) -> Path | None:
-        """Returns the nearest folder that holds all entries, or None.
+        """Returns the nearest folder that contains all entries, or None.
 
         Args:
             entries: names of files or folders, or relative paths such as `img/WOMEN`.
@@ -81,26 +81,26 @@ class RawSearch:
         return folder
 
     def require(self, *entries: str) -> Path:
-        """Returns the nearest folder that holds all entries; a DatasetError if there is none."""
+        """Returns the nearest folder that contains all entries; raises DatasetError without one."""
         folder = self.find(*entries)
         if folder is None:
             raise DatasetError(self._explain(entries))
         return folder
 
     def content_folder(self) -> Path:
-        """Returns data.raw with its subfolders, or what the archive at or in it unpacks to."""
+        """Returns data.raw if it has subfolders, or else the folder of its unpacked archive."""
         needs_unpacking = not self._starts or not _subfolders(self._starts[0])
         if needs_unpacking:
             self._unpack_next()
         return self._starts[-1]
 
     def _survey(self) -> tuple[list[Path], list[Path] | None]:
-        """Returns the folders to search, and the archives where data.raw is one itself."""
+        """Returns the folders to search, and the archives if data.raw is an archive."""
         if self.raw.is_dir():
             return [self.raw], None
         if archive_stem(self.raw.name) is None:
             raise DatasetError(
-                f"data.raw must be a folder or an archive ({', '.join(SUFFIXES)}), for it "
+                f"data.raw must be a folder or an archive ({', '.join(SUFFIXES)}) that "
                 f"holds the images of dataset {self._distribution.name!r}. Got {self.raw}. "
                 f"{self._distribution.advice()}"
             )
@@ -118,13 +118,13 @@ class RawSearch:
                     ranked.append((rank, place / name))
         if ranked:
             return [archive for _, archive in sorted(ranked)]
-        # Downloads are often renamed; a lone archive is worth a look whatever its name.
+        # Downloads are often renamed, so a single archive is used whatever its name.
         lone = [folder / name for name in _file_names(folder) if archive_stem(name)]
         return lone if len(lone) == 1 else []
 
     def _unpack_next(self) -> bool:
-        """Unpacks one more archive; False if there is none left."""
-        # Looked for only now, because it takes a look at every file of a large dataset.
+        """Unpacks the next archive; returns False if there is none."""
+        # Deferred, because it scans all files of a large dataset.
         if self._archives is None:
             self._archives = self._archives_in(self.raw)
         if not self._archives:
@@ -132,7 +132,7 @@ class RawSearch:
         archive = self._archives.pop(0)
         folder = extract_archive(archive, self._target_of(archive))
         self._starts.append(folder)
-        # One level of archives within archives, because an archive can hold itself.
+        # Only one level of nested archives, because an archive can contain itself.
         is_nested = any(part.endswith(UNPACKED_SUFFIX) for part in archive.parent.parts)
         if self._distribution.in_parts and not is_nested:
             self._archives.extend(self._archives_in(folder))
@@ -140,11 +140,11 @@ class RawSearch:
 
     def _target_of(self, archive: Path) -> Path:
         name = f"{archive_stem(archive.name)}{UNPACKED_SUFFIX}"
-        # Outside of the project nothing hides it from DVC, which hashes all that lies at data.raw.
+        # Outside the project it is not ignored by DVC, which hashes everything at data.raw.
         is_ours = archive.resolve().is_relative_to(Path.cwd())
         if is_ours and os.access(archive.parent, os.W_OK):
             return archive.parent / name
-        # A dataset's alias never begins with a dot, so this folder is nobody's dataset.
+        # An alias never starts with a dot, so this is not the folder of a dataset.
         return Path(self._config.prepared_root) / ".unpacked" / self._config.folder_name / name
 
     def _look(self, entries: Sequence[str]) -> Path | None:
@@ -161,7 +161,7 @@ class RawSearch:
                 if len(missing) < len(entries):
                     return (
                         f"dataset {self._distribution.name!r} is partial at {folder}: "
-                        f"{', '.join(missing)} must be there too, but cannot be found. "
+                        f"{', '.join(missing)} must be there too, but is missing. "
                         f"Unpack the archive again. {self._distribution.advice()}"
                     )
         return self._missing(
@@ -175,12 +175,12 @@ class RawSearch:
 
 
 def common_root(folders: Sequence[Path]) -> Path:
-    """Returns the innermost folder around all the folders, links resolved."""
+    """Returns the innermost common parent of the folders, links resolved."""
     return Path(os.path.commonpath([folder.resolve() for folder in folders]))
 
 
 def _folders_below(start: Path, *, depth: int) -> Iterator[Path]:
-    """The folder itself, then its subfolders level by level, in order of name."""
+    """Yields the folder, then its subfolders level by level, sorted by name."""
     level = [start]
     for _ in range(depth):
         yield from level
@@ -189,8 +189,8 @@ def _folders_below(start: Path, *, depth: int) -> Iterator[Path]:
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    # What an archive was unpacked to is reached through extract_archive alone, because only
-    # that knows whether the unpacking was finished.
+    # Unpacked archives are only used through extract_archive, which checks that they are
+    # complete.
     return [
         folder / entry.name
         for entry in _entries(folder)
@@ -209,6 +209,6 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except PermissionError:
-        # A closed folder beside the dataset is none of our business; if it is the dataset's
-        # own, the search ends in an error that names what was not found.
+        # An unreadable folder beside the dataset does not matter; if it belongs to the dataset,
+        # the search fails with an error that names the missing files.
         return []

@@ -1,4 +1,4 @@
-"""Chooses the source that lists a dataset's images."""
+"""The dataset sources by name."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from dml_core.data.sources.published import list_cub200, list_inshop, list_omnig
 
 
 def _list_glyphs(config: GlyphsData) -> SourceListing:
-    # Drawing needs matplotlib's fonts, which takes a second to load and which others do not need.
+    # Imported late: matplotlib takes a second to load, and other sources do not need it.
     from dml_core.data.sources.glyphs import list_glyphs
 
     return list_glyphs(config)
@@ -29,15 +29,15 @@ SOURCES: Mapping[str, Callable[[Any], SourceListing]] = {
     "fashion_mnist": list_fashion_mnist,
     "folder": list_folder,
 }
-"""The function that lists each dataset, by data.name."""
+"""The function that lists the images of a dataset, by data.name."""
 
 
 def list_images(config: DataConfig) -> SourceListing:
-    """Returns every image of the configured dataset, sorted by path.
+    """Returns all images of the configured dataset, sorted by path.
 
     Raises:
-        DatasetError: if the dataset is missing, partial or wrong, or if it has not the columns
-            that data.continuous_labels names.
+        DatasetError: if the dataset is missing, partial or wrong, or lacks a column of
+            data.continuous_labels.
     """
     listing = SOURCES[config.name](config)
     _check_continuous_labels(config, listing)

@@ -26,23 +26,23 @@ from dml_core.data.records import (
 
 @dataclass(frozen=True)
 class Table:
-    """A user's table, whose rows keep the numbers by which the user knows them."""
+    """A user's table, with the row numbers that the user sees."""
 
     file: Path
     frame: pd.DataFrame
-    """One column a field; CSV fields are text, Parquet fields keep their type."""
+    """The fields by column; CSV fields are text, Parquet fields keep their type."""
 
     def row_numbers(self) -> list[int]:
-        """Returns each row's number: as spreadsheets show it for a CSV (header 1), from 1 else."""
+        """Returns the row numbers: for CSV as in a spreadsheet (header 1), for Parquet from 1."""
         return [int(index) + 1 for index in self.frame.index]
 
     def text(self, column: str) -> list[str]:
-        """Returns a column as text, word for word; a missing value is an empty text."""
+        """Returns a column as unchanged text; a missing value is an empty text."""
         values = self.frame[column].astype(object)
         return ["" if _is_missing(value) else str(value) for value in values]
 
     def numbers(self, column: str) -> list[float]:
-        """Returns a column as numbers; NaN where a value is none."""
+        """Returns a column as numbers; NaN for values that are not numbers."""
         return [_to_number(value) for value in self.frame[column].astype(object)]
 
 
@@ -50,7 +50,7 @@ def read_table(file: Path) -> Table:
     """Returns the table in a .csv or .parquet file.
 
     Raises:
-        DatasetError: if it cannot be read, has columns of the same name, or another suffix.
+        DatasetError: if it cannot be read, has duplicate columns, or another suffix.
     """
     suffix = file.suffix.lower()
     if suffix not in (".csv", ".parquet"):
@@ -60,8 +60,8 @@ def read_table(file: Path) -> Table:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise DatasetError(
-            f"{file} must have columns of different names, or it is unclear which is meant. "
-            f"Found twice: {', '.join(repeated)}. Rename one."
+            f"{file} must have columns with unique names. Found twice: {', '.join(repeated)}. "
+            "Rename one."
         )
     return table
 
@@ -71,8 +71,8 @@ def _is_missing(value: Any) -> bool:
 
 
 def _to_number(value: Any) -> float:
-    # Python's own float, because it reads text exactly; but True and 1_000 are no measurements,
-    # and neither is a list of one number, which a Parquet cell may hold.
+    # Python's float reads text exactly. True, 1_000 and a list of one number, which a Parquet
+    # cell may hold, are not measurements.
     if isinstance(value, bool | np.bool_ | np.ndarray) or "_" in str(value):
         return math.nan
     try:
@@ -83,8 +83,8 @@ def _to_number(value: Any) -> float:
 
 def _read_csv(file: Path) -> Table:
     try:
-        # Without a header row for pandas, because it renames repeated columns silently.
-        # Without its NA words, because "NA", "null" and "nan" are fine names of classes.
+        # No header row, because pandas renames duplicate columns silently. No NA words, because
+        # "NA", "null" and "nan" are valid class names.
         frame = pd.read_csv(
             file,
             header=None,
@@ -95,7 +95,9 @@ def _read_csv(file: Path) -> Table:
             encoding="utf-8-sig",
         ).fillna("")
     except pd.errors.EmptyDataError as error:
-        raise DatasetError(f"{file} must have a header row, found nothing. Fill it.") from error
+        raise DatasetError(
+            f"{file} must have a header row, found an empty file. Add rows."
+        ) from error
     except UnicodeDecodeError as error:
         raise DatasetError(
             f"{file} must be UTF-8 text. Got other bytes at position {error.start:,}. "
@@ -104,13 +106,13 @@ def _read_csv(file: Path) -> Table:
     except (pd.errors.ParserError, OSError) as error:
         raise DatasetError(
             f"{file} must be a CSV with as many fields in each row as in the first. {error}. "
-            "Put fields that hold a comma between double quotes."
+            "Quote fields that contain a comma with double quotes."
         ) from error
     header = [str(name).strip() for name in frame.iloc[0]]
     body = frame.iloc[1:].set_axis(header, axis="columns")
-    # Spreadsheets leave empty columns behind, and pandas writes its index under an empty name.
+    # Spreadsheets leave empty columns, and pandas writes its index with an empty name.
     body = body.loc[:, [name != "" for name in header]]
-    # Blank lines are dropped after numbering, so that row numbers stay those of the file.
+    # Blank lines are dropped after numbering, so that row numbers match the file.
     return Table(file=file, frame=body[(body != "").any(axis="columns")])
 
 
@@ -121,7 +123,7 @@ def _read_parquet(file: Path) -> Table:
         raise DatasetError(
             f"{file} must be a Parquet file. It cannot be read: {error}. Write it again."
         ) from error
-    # An index with a name is a column that pandas put aside; one without a name only counts.
+    # A named index is a column that pandas set as index; an unnamed one is only a counter.
     frame = frame.reset_index(drop=None in frame.index.names)
     return Table(file=file, frame=frame.set_axis([str(name) for name in frame], axis="columns"))
 
@@ -135,14 +137,14 @@ _ROLES: Mapping[str, Role] = {
 
 
 def read_roles(words: Sequence[str]) -> list[Role | None]:
-    """Returns the role that each word names, whatever its case; None for an unknown word."""
+    """Returns the role of each word, ignoring case; None for an unknown word."""
     return [_ROLES.get(word.strip().lower()) for word in words]
 
 
 def role_problems(
     config: FolderData, table: Table, roles: Sequence[Role | None], classes: Sequence[str]
 ) -> list[str]:
-    """Returns a line for each unknown word, and for a split that cannot be evaluated."""
+    """Returns one line for each unknown word, and for a split that cannot be evaluated."""
     unknown = [
         f"row {row}, column {config.split_column!r}: must be one of {', '.join(_ROLES)}. "
         f"Got {shorten_text(word)}.{_hint(word)}"
@@ -177,25 +179,25 @@ def _shared(roles: Sequence[Role | None], classes: Sequence[str]) -> list[str]:
     train = {name for role, name in pairs if role == "train"}
     shared = sorted(train & {name for role, name in pairs if role != "train"})
     return [
-        f"class {shorten_text(name)} must be in train or in the test, for the test is on unseen "
-        "classes. Found it in both."
+        f"class {shorten_text(name)} must be in train or in test, because test classes are "
+        "unseen. Found it in both."
         for name in shared
     ]
 
 
-# What pandas and numpy write for a missing value when they turn a column into text.
+# How pandas and numpy write a missing value as text.
 _MISSING_WORDS = frozenset({"nan", "NaN", "<NA>", "NaT"})
-_MISSING_HINT = " This is what a missing value becomes as text; rename the class if it is one."
+_MISSING_HINT = " This is how a missing value is written; rename the class if it is a real one."
 
 
 def list_table(config: FolderData, file: Path) -> SourceListing:
     """Returns the images of a table; paths are relative to the table's folder.
 
-    Every column of finite numbers, but path, class and split, is a continuous label. Without a
-    class column each image is a class of its own.
+    Every column of finite numbers except path, class and split is a continuous label. Without a
+    class column each image is its own class.
 
     Raises:
-        DatasetError: with every problem of every row, the first ten of each kind spelled out.
+        DatasetError: with all problems of all rows; the first ten of each kind are listed.
     """
     table = read_table(file)
     root = file.parent.resolve()
@@ -236,7 +238,7 @@ def _check_columns(config: FolderData, table: Table) -> None:
     named = [(key, column) for key, column in wanted.items() if column]
     named += [("data.continuous_labels", column) for column in config.continuous_labels]
     problems = [
-        f"{key} names the column {column!r}, which is not there.{suggest(column, columns)}"
+        f"{key} names the column {column!r}, which does not exist.{suggest(column, columns)}"
         for key, column in named
         if column not in columns
     ]
@@ -250,7 +252,7 @@ def _check_columns(config: FolderData, table: Table) -> None:
 
 
 def _normalise(texts: Sequence[str], root: Path) -> list[str]:
-    """Paths without `.` parts, relative to the root where they lie within it."""
+    """Returns paths without `.` parts, relative to the root if inside it."""
     return [_normalise_one(text, root) for text in texts]
 
 

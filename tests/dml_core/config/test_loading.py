@@ -93,7 +93,7 @@ def test_parts_that_do_not_fit_are_all_named():
     ("text", "message"),
     [
         ("loss: [1, 2", "is not valid YAML at line 1"),
-        ("loss: {name: triplet, name: arcface}", "the key 'name' stands twice"),
+        ("loss: {name: triplet, name: arcface}", "the key 'name' occurs twice"),
         ("- 1\n- 2\n", "must be a mapping of names. Got list."),
         ("seed: !!python/object/apply:os.system ['true']", "is not valid YAML"),
         ("? [a, b]\n: 1\n", "is not valid YAML"),

@@ -1,4 +1,4 @@
-"""Tests of finding images that a dataset has twice, and of what becomes of them."""
+"""Tests of finding duplicates."""
 
 import csv
 import shutil
@@ -82,7 +82,7 @@ def test_all_test_images_as_copies_of_training_images_are_refused(tree, tmp_path
         for number in range(3):
             copy_image(tree.root, f"c{label:02d}/{number}.png", f"c{label + 3:02d}/{number}.png")
     config = tree_config(tmp_path)
-    with pytest.raises(DatasetError, match=r"one image in two of train, validation and test") as e:
+    with pytest.raises(DatasetError, match=r"an image in two of train, validation and test") as e:
         prepare(tree, config)
     message = str(e.value)
     assert "Found 9 copies, all listed in" in message
@@ -287,7 +287,9 @@ def test_similar_names_are_in_the_description_of_the_dataset(tree, tmp_path):
     info = prepare(replace(tree, records=renamed), tree_config(tmp_path))
     assert info.duplicates["similar_class_names"] == [{"C05": "validation", "c05": "test"}]
     (line,) = describe_duplicates(info.duplicates)
-    assert line == "class names that are probably one class: 'C05' (validation) and 'c05' (test)"
+    assert (
+        line == "class names that are probably the same class: 'C05' (validation) and 'c05' (test)"
+    )
 
 
 def test_one_worker_finds_the_same_as_two(tmp_path):

@@ -11,17 +11,20 @@ from PIL import Image
 
 from dml_core.config.data import FolderData
 from dml_core.data import packing
-from dml_core.data.image_decoding import BadImage, decode_image
+from dml_core.data.image_decoding import (
+    BadImage,
+    PackingChoices,
+    decode_image,
+    resize_image,
+    target_size,
+)
 from dml_core.data.packing import (
     UNREADABLE,
-    PackingChoices,
     choices_of,
     digest_pixels,
     digest_record,
     pack_record,
     read_image_bytes,
-    resize_image,
-    target_size,
 )
 from dml_core.data.records import DatasetError, ImageRecord
 from tests.references.drawn_datasets import draw_pixels

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from dml_core.data.prepare import prepare_dataset, sort_and_check
-from dml_core.data.prepared import open_development, open_test, verify_files
+from dml_core.data.prepared import open_development, open_test
+from dml_core.data.prepared_info import verify_files
 from dml_core.data.records import DatasetError, ImageRecord, SourceListing
 from tests.references.drawn_datasets import drawn_listing, tree_config, write_tree
 
@@ -137,7 +138,7 @@ def test_a_folder_of_somebody_else_is_never_replaced(tmp_path):
     listing, config = write_tree(tmp_path / "raw"), tree_config(tmp_path)
     config.prepared_path.mkdir(parents=True)
     (config.prepared_path / "holiday.jpg").write_text("precious")
-    with pytest.raises(DatasetError, match="must be free or hold a prepared dataset"):
+    with pytest.raises(DatasetError, match="must be empty or hold a prepared dataset"):
         prepare_dataset(listing, config, workers=1)
     assert os.listdir(config.prepared_path) == ["holiday.jpg"]
 

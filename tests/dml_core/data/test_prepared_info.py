@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dml_core.config.data import Cub200Data, FolderData, GlyphsData
-from dml_core.data.packing import PackingChoices
+from dml_core.data.image_decoding import PackingChoices
 from dml_core.data.prepared_info import (
     PreparedInfo,
     check_file_sizes,

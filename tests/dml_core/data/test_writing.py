@@ -11,7 +11,8 @@ import pytest
 from dml_core.config.data import FolderData
 from dml_core.data import writing as dataset_writing
 from dml_core.data import writing as preparation_job
-from dml_core.data.packing import PackingChoices, pack_record
+from dml_core.data.image_decoding import PackingChoices
+from dml_core.data.packing import pack_record
 from dml_core.data.prepared_info import load_info
 from dml_core.data.records import DatasetError, ImageRecord
 from dml_core.data.splits import load_split, split_classes

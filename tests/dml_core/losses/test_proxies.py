@@ -146,7 +146,7 @@ def test_diagnostics_are_detached_mean_cosines(name: str):
 @pytest.mark.parametrize("name", PROXY_LOSSES)
 def test_a_label_without_a_proxy_is_refused(name: str, label: int):
     loss = loss_with_proxies(name, at_angles(0, 90))
-    with pytest.raises(ValueError, match=rf"from 0 to 1, since it has 2 proxies. Got {label}\."):
+    with pytest.raises(ValueError, match=rf"from 0 to 1, because it has 2 proxies. Got {label}\."):
         loss(at_angles(0, 90), torch.tensor([0, label]))
 
 

@@ -133,7 +133,7 @@ def test_block_of_an_unknown_trunk_is_refused_by_name():
 
 def test_images_too_small_for_the_trunk_are_refused():
     settings = {**TINY_RESNET, "model.backbone": "torchvision:inception_v3"}
-    with pytest.raises(ModelError, match=r"inception_v3 must take images of 32 px"):
+    with pytest.raises(ModelError, match=r"inception_v3 must accept images of 32 px"):
         build(settings)
 
 
@@ -238,7 +238,7 @@ def test_no_classifier_stays_in_the_trunk():
     ],
 )
 def test_unknown_name_gets_near_ones(name, near):
-    with pytest.raises(ModelError, match=rf"Got {name}\. Near names: .*{near}"):
+    with pytest.raises(ModelError, match=rf"Got {name}\. Similar names: .*{near}"):
         build_trunk(name)
 
 

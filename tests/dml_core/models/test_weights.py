@@ -1,4 +1,4 @@
-"""Tests of reading stored tensors and fitting them to a trunk."""
+"""Tests of loading stored tensors."""
 
 import os
 import tempfile
@@ -198,7 +198,7 @@ def test_safetensors_are_read(tmp_path):
 
 
 def test_missing_file_is_named(tmp_path):
-    with pytest.raises(ModelError, match=r"nowhere.pth', which is not there"):
+    with pytest.raises(ModelError, match=r"nowhere.pth', which does not exist"):
         read_state_dict(tmp_path / "nowhere.pth")
 
 
@@ -211,7 +211,7 @@ def test_folder_is_refused(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"these are notes, not weights", b"PK\x03\x04 cut off"])
 def test_file_that_is_no_checkpoint_is_refused(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ModelError, match=rf"file of tensors by name.*{name}.*torch.save"):
+    with pytest.raises(ModelError, match=rf"file of named tensors.*{name}.*torch.save"):
         read_state_dict(tmp_path / name)
 
 
@@ -221,7 +221,7 @@ def test_arbitrary_bytes_are_refused_with_the_same_error(content, suffix):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"bytes{suffix}"
         path.write_bytes(content)
-        with pytest.raises(ModelError, match="file of tensors by name"):
+        with pytest.raises(ModelError, match="file of named tensors"):
             read_state_dict(path)
 
 
@@ -250,7 +250,7 @@ def test_content_without_names_is_refused(tmp_path, content):
 
 def test_content_without_tensors_lists_what_is_there(tmp_path):
     torch.save({"epoch": 3, "note": "hello"}, tmp_path / "weights.pth")
-    with pytest.raises(ModelError, match="no tensors, but 'epoch', 'note'"):
+    with pytest.raises(ModelError, match="holds 'epoch', 'note' and no tensors"):
         read_state_dict(tmp_path / "weights.pth")
 
 

@@ -96,7 +96,7 @@ scheduler: {name: asha, grace_epochs: 4}
         ({"class_ratio": 0.1}, r"at least two of the 12 .* Got 0.1, which leaves 1.2"),
         ({"class_ratio": 0.9, "batch_size": 10}, "asks for 11 classes a batch, more than .*=10"),
         ({"class_ratio": None, "classes_per_batch": 13}, "there are 12 training classes"),
-        ({"class_ratio": None, "samples_per_class": 2}, "asks for 50 classes a batch"),
+        ({"class_ratio": None, "samples_per_class": 2}, "requests 50 classes per batch"),
     ],
 )
 def test_a_batch_that_cannot_be_made_is_found(sampler, message):
@@ -148,7 +148,7 @@ trials_per_arm: 2
 def test_dense_batches_need_continuous_labels(tmp_path):
     text = "{question: q, arms: {a: {}, b: {sampler.name: dense}}}"
     (problem,) = problems_of(tmp_path, text, size=TrainingSize(12, 200))
-    assert problem.startswith("arms.b: sampler.name=dense looks for the nearest by continuous")
+    assert problem.startswith("arms.b: sampler.name=dense finds neighbors by continuous")
     assert "data.continuous_labels must name at least one column. Got none" in problem
 
 

@@ -100,7 +100,7 @@ def test_a_table_names_images_and_labels(project, photos):
 def test_a_bad_dataset_is_refused_and_leaves_nothing(project, tmp_path):
     (tmp_path / "loose").mkdir()
     (tmp_path / "loose" / "1.png").write_bytes(b"")
-    with pytest.raises(DatasetError, match=r"1\.png lies in no class folder"):
+    with pytest.raises(DatasetError, match=r"1\.png is not in a class folder"):
         add(tmp_path / "loose")
     assert [path.name for path in (project / "data" / "raw").iterdir()] == ["README.md"]
 
@@ -129,7 +129,7 @@ def test_copies_and_similar_names_are_reported_when_a_dataset_is_added(project, 
     add(photos, "data.test_selection=random")
     said = capsys.readouterr().out
     assert "duplicates    1 image equal to another of the same class" in said
-    assert "class names that are probably one class: 'C07' (" in said
+    assert "class names that are probably the same class: 'C07' (" in said
 
 
 def test_a_bad_archive_is_refused_and_leaves_nothing(project, tmp_path):

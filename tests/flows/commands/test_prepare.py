@@ -36,11 +36,11 @@ def test_a_leak_ends_the_command_with_the_pairs_and_their_list(project):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     said = " ".join(done.stderr.split())
-    assert "dml: dataset 'birds' must not have one image in two of train, validation" in said
+    assert "dml: dataset 'birds' must not have an image in two of train, validation" in said
     assert "Found 1 copy, all listed in data/prepared/birds.leaks.csv" in said
     assert "- 'c00/2.png' (" in said
     assert "and 'c07/1.png' (test): same bytes" in said
-    assert "set data.on_leak: drop takes them out of the training side, allow keeps them" in said
+    assert "set data.on_leak: drop removes them from the training side, allow keeps them" in said
     rows = (project / "data/prepared/birds.leaks.csv").read_text().splitlines()
     assert len(rows) == 2
     assert '"c00/2.png"' in rows[1]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dml_core.data.prepared import open_development, verify_files
+from dml_core.data.prepared import open_development
+from dml_core.data.prepared_info import verify_files
 from dml_core.data.records import DatasetError
 from dml_core.data.writing import TEST
 from tasks.versioning.remote import push_data

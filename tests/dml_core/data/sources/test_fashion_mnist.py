@@ -110,12 +110,12 @@ def test_a_file_that_is_too_long_is_refused_with_both_lengths(tmp_path: Path):
 
 def test_labels_in_place_of_images_are_refused(tmp_path: Path):
     (tmp_path / "images").write_bytes(idx_bytes(np.zeros(5, dtype=np.uint8)))
-    with pytest.raises(DatasetError, match=r"begins with 00000803. Got 00000801"):
+    with pytest.raises(DatasetError, match=r"starts with 00000803. Got 00000801"):
         read_idx(tmp_path / "images", num_axes=3)
 
 
 def test_a_broken_gzip_file_is_refused(tmp_path: Path):
     content = gzip.compress(idx_bytes(np.arange(200, dtype=np.uint8)))
     (tmp_path / "labels.gz").write_bytes(content[:-12])
-    with pytest.raises(DatasetError, match="must be whole"):
+    with pytest.raises(DatasetError, match="must be a complete gzip file"):
         read_idx(tmp_path / "labels.gz", num_axes=1)

@@ -47,7 +47,7 @@ def test_hidden_files_and_other_files_are_left_out_and_the_latter_counted(
     with caplog.at_level(logging.WARNING):
         listing = _list(tmp_path)
     assert _pairs(listing) == [("cat/a.jpg", "cat"), ("dog/b.jpg", "dog")]
-    assert "ignored 3 file(s) that are no images: .txt (2), no suffix (1)" in caplog.text
+    assert "ignored 3 file(s) that are not images: .txt (2), no suffix (1)" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["<script>", "=SUM(A1)", "猫 с", "a;b,c", "it's"])
@@ -74,13 +74,13 @@ def test_a_lone_class_is_not_taken_for_a_folder_around_classes(tmp_path: Path):
 
 def test_images_outside_of_class_folders_are_named(tmp_path: Path):
     _tree(tmp_path, "cat/a.jpg", "montage.jpg")
-    with pytest.raises(DatasetError, match=r"montage\.jpg lies in no class folder"):
+    with pytest.raises(DatasetError, match=r"montage\.jpg is not in a class folder"):
         _list(tmp_path)
 
 
 def test_a_folder_without_images_is_refused(tmp_path: Path):
     _tree(tmp_path, "cat/a.txt")
-    with pytest.raises(DatasetError, match="must hold images in one folder a class, found none"):
+    with pytest.raises(DatasetError, match="must hold images in one folder per class, found none"):
         _list(tmp_path)
 
 

@@ -51,10 +51,10 @@ def test_each_number_is_checked(tmp_path: Path, field: str, line: str):
     assert count_problems(_records(tmp_path), replace(COUNTS, **{field: 7_000})) == [line]
 
 
-def test_a_class_on_both_sides_is_told(tmp_path: Path):
+def test_a_class_on_both_sides_is_reported(tmp_path: Path):
     records = [replace(record, class_name="one") for record in _records(tmp_path)]
     assert count_problems(records, COUNTS) == [
-        "train and test must share no class, found 1, as one."
+        "train and test must share no class, found 1, such as one."
     ]
 
 

@@ -178,9 +178,7 @@ def test_any_class_name_is_kept_as_it_is(tmp_path: Path, name: str):
 def test_a_class_that_is_a_missing_value_as_text_is_refused_with_its_row(tmp_path: Path, word: str):
     message = _message(tmp_path, f"path,class\na.jpg,x\nb.jpg,{word}\n")
     assert f"{tmp_path.resolve() / 'table.csv'}" in message
-    assert (
-        f"row 3, column 'class': must be a class. Got '{word}'. This is what a missing" in message
-    )
+    assert f"row 3, column 'class': must be a class. Got '{word}'. This is how a missing" in message
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NaT, "nan"])
@@ -295,10 +293,10 @@ def test_backslashes_are_explained(tmp_path: Path):
 def test_missing_columns_are_named_with_the_nearest(tmp_path: Path):
     message = _message(tmp_path, "paths,label\na.jpg,x\n", continuous_labels=("age",))
     assert (
-        "data.path_column names the column 'path', which is not there. Did you mean 'paths'?"
+        "data.path_column names the column 'path', which does not exist. Did you mean 'paths'?"
         in (message)
     )
-    assert "data.class_column names the column 'class', which is not there." in message
+    assert "data.class_column names the column 'class', which does not exist." in message
     assert "data.continuous_labels names the column 'age'" in message
     assert "its columns are 'paths', 'label'." in message
 
@@ -363,4 +361,4 @@ def test_a_split_that_cannot_be_evaluated_is_told(tmp_path: Path, words: list[st
 
 def test_a_class_on_both_sides_is_told(tmp_path: Path):
     (problem,) = _problems(tmp_path, ["train", "train", "test"], ["cat", "dog", "cat"])
-    assert problem.startswith("class 'cat' must be in train or in the test")
+    assert problem.startswith("class 'cat' must be in train or in test")
