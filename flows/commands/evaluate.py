@@ -17,7 +17,8 @@ from flows.commands.terminal import (
 
 if TYPE_CHECKING:
     from dml_core.config.data import DataBase
-    from dml_core.data.prepared import ImageSet, PreparedInfo
+    from dml_core.data.prepared import ImageSet
+    from dml_core.data.prepared_info import PreparedInfo
     from dml_core.training.checkpoint import Checkpoint
 
 commands = typer.Typer()

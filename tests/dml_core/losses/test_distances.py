@@ -123,8 +123,9 @@ def test_distances_that_float32_would_tie_keep_their_order():
     assert label_distances(labels, None, choice="every").ranks[0].tolist() == [2, 1, 0]
 
 
-def test_heads_must_be_given_when_asked_for():
-    with pytest.raises(ValueError, match=r"loss\.anchors is 'heads'.*Got none.*anchors=every"):
+def test_heads_need_the_positions_of_the_anchors():
+    wanted = r"loss\.anchors is 'heads'.*Got a batch without anchors.*anchors=every"
+    with pytest.raises(ValueError, match=wanted):
         label_distances(torch.zeros(2, 1), None, choice="heads")
 
 
