@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tasks.versioning.repo import commit_stage, list_stages, stale_stages
+from tasks.versioning.repo import commit_stage, stale_stages
 from tasks.versioning.stages import TRACKED_FILE, list_tracked
 from tests.references.dvc_projects import (
     calls,
     commit_git,
     list_definitions,
+    list_stages,
     make_project,
     run,
     run_dvc,
@@ -139,7 +140,7 @@ def test_stages_run_in_order(finished):
 
 def test_one_target_brings_the_stages_before_it(finished):
     wanted = ["prepare", "sweep@b", "evaluate@b", "report@b"]
-    assert list_stages(finished, ["report@b"]) == wanted
+    assert list_stages(finished, ("report@b",)) == wanted
 
 
 def test_nothing_is_left_for_dvc_after_stages_ran_outside_it(project):

@@ -8,7 +8,6 @@ StageOrigin holds.
 import contextlib
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,21 +27,7 @@ from dvc_data.hashfile.meta import Meta
 
 from dml_core.config.loading import flatten
 from dml_core.config.problems import suggest
-from tasks.versioning.session import DvcError, has_repo, open_repo, plain_errors
-
-__all__ = [
-    "DvcError",
-    "StageOrigin",
-    "commit_stage",
-    "differs_from_lock",
-    "has_repo",
-    "held_stage",
-    "list_changes",
-    "list_stages",
-    "read_origins",
-    "reproduce",
-    "stale_stages",
-]
+from tasks.versioning.session import DvcError, open_repo, plain_errors
 
 
 class StageChanged(DvcError):
@@ -95,17 +80,6 @@ class StageOrigin:
         if self.command != now.command or self.outputs != now.outputs:
             changes.append("dvc.yaml, or a value that it refers to")
         return changes
-
-
-def list_stages(folder: Path, targets: Sequence[str] = ()) -> list[str]:
-    """Returns the names of the targets and of all stages before them, in execution order.
-
-    Args:
-        folder: the root of the project.
-        targets: names such as `report@main`, or `report` for all its studies; none takes all.
-    """
-    with open_repo(folder) as repo, lock_repo(repo):
-        return [stage.name for stage in _ordered(repo, targets)]
 
 
 def stale_stages(
@@ -234,21 +208,6 @@ def held_stage(folder: Path, name: str) -> Iterator[None]:
         with plain_errors(folder):
             stack.enter_context(held)
         yield
-
-
-def reproduce(folder: Path, targets: Sequence[str] = ()) -> None:
-    """Runs `dvc repro`, which prints its progress; raises DvcError if a stage fails."""
-    if not has_repo(folder):
-        raise DvcError(f"{folder} is no DVC project, there is no folder .dvc. Run: dvc init")
-    # Stages call `dml`, which may lie beside this interpreter without being on the path.
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    command = [sys.executable, "-m", "dvc", "repro", *targets]
-    done = subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, check=False)
-    if done.returncode:
-        raise DvcError(
-            f"`dvc repro {' '.join(targets)}` in {folder} ended with code {done.returncode}. "
-            "The reason is printed above; the same command resumes with the stage that failed."
-        )
 
 
 def _find_stage(repo: Repo, name: str) -> PipelineStage:

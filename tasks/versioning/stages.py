@@ -24,13 +24,12 @@ from tasks.versioning.repo import (
     StageOrigin,
     commit_stage,
     differs_from_lock,
-    has_repo,
     held_stage,
     list_changes,
     read_origins,
     stale_stages,
 )
-from tasks.versioning.session import LOCK_TIMEOUT_SECONDS, track, wait_while_locked
+from tasks.versioning.session import LOCK_TIMEOUT_SECONDS, has_repo, track, wait_while_locked
 
 LOGGER = logging.getLogger(__name__)
 PROJECT = Path()

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from dvc.repo import lock_repo
 
+from tasks.versioning.repo import _ordered
+from tasks.versioning.session import open_repo
 from tasks.versioning.stages import TRACKED_FILE
 
 ROOT = Path(__file__).parents[2]
@@ -83,6 +86,12 @@ def list_definitions() -> dict[str, dict[str, Any]]:
     """Returns the stages of dvc.yaml by name; those of a study as its template has them."""
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
     return {name: stage.get("do", stage) for name, stage in stages.items()}
+
+
+def list_stages(folder: Path, targets: tuple[str, ...] = ()) -> list[str]:
+    """Returns the names of the targets and of all stages before them, in execution order."""
+    with open_repo(folder) as repo, lock_repo(repo):
+        return [stage.name for stage in _ordered(repo, targets)]
 
 
 def make_git(folder: Path) -> None:

@@ -5,19 +5,16 @@ import sys
 import time
 
 import pytest
-import yaml
 
 from tasks.versioning.repo import (
-    DvcError,
     commit_stage,
-    has_repo,
     held_stage,
     list_changes,
     read_origins,
-    reproduce,
     stale_stages,
 )
-from tests.references.dvc_projects import make_git, make_project, run_stage
+from tasks.versioning.session import DvcError, has_repo
+from tests.references.dvc_projects import make_project, run_stage
 
 HOLD = """
 import sys, time
@@ -60,10 +57,9 @@ def held(project):
 
 def test_a_folder_without_dvc_is_named_with_the_command_that_helps(tmp_path):
     assert not has_repo(tmp_path)
-    for call in (lambda: stale_stages(tmp_path), lambda: reproduce(tmp_path)):
-        with pytest.raises(DvcError, match=r"dvc init") as caught:
-            call()
-        assert str(tmp_path) in str(caught.value)
+    with pytest.raises(DvcError, match=r"dvc init") as caught:
+        stale_stages(tmp_path)
+    assert str(tmp_path) in str(caught.value)
 
 
 def test_a_repository_further_up_is_not_taken(project):
@@ -135,25 +131,3 @@ def test_a_project_without_git_works(tmp_path):
     assert stale_stages(folder, ["prepare"]) == []
     with held_stage(folder, "sweep@a"):
         assert list_changes(folder, "prepare", origin) == []
-
-
-def test_reproduce_finds_dml_beside_the_interpreter(tmp_path, monkeypatch, capfd):
-    make_plain_project(tmp_path, command="dml --help > help.txt")
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    reproduce(tmp_path, ["help"])
-    assert "prepare" in (tmp_path / "help.txt").read_text()
-    assert "Running stage 'help'" in capfd.readouterr().out
-
-
-def test_reproduce_raises_when_a_stage_fails(tmp_path, capfd):
-    make_plain_project(tmp_path, command="exit 3")
-    with pytest.raises(DvcError, match=r"`dvc repro help` in .* ended with code"):
-        reproduce(tmp_path, ["help"])
-    assert "exit 3" in capfd.readouterr().err
-
-
-def make_plain_project(folder, *, command):
-    stage = {"cmd": command, "outs": ["help.txt"]}
-    (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"help": stage}}))
-    (folder / ".dvc").mkdir()
-    make_git(folder)
