@@ -138,7 +138,8 @@ class Round:
 def _run_round(project: Project, folder: Path, rate: float, seed: int) -> Round:
     """Runs the sweep, and one script for each loss."""
     # Otherwise the sweep would reuse the trials of an earlier round.
-    shutil.rmtree(project.folder / "results" / ".sweeps", ignore_errors=True)
+    for name in (".sweeps", ".trials"):
+        shutil.rmtree(project.folder / "results" / name, ignore_errors=True)
     seconds = project.run("stage", "sweep", STUDY)
     plain = {
         f"{_arm(loss, rate)}-seed{seed}": run_script(

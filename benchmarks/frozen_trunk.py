@@ -142,9 +142,10 @@ def _compare_scores(project: Project, study: str, other: str) -> float:
 
 def _count_rate(project: Project, study: str) -> float:
     """Returns the trials per second of a study's last sweep."""
-    trials = project.folder / "results" / ".sweeps" / study / "trials"
-    # The repeat of the winner is a reused trial of the search.
-    ended = trials.glob("anchor-[0-9]*/result.json")
+    results = project.folder / "results"
+    # The winner's repeat has the key of a search trial.
+    keys = {record.key for record in read_trials(results / study / "sweep" / "trials.parquet")}
+    ended = [results / ".trials" / key / "result.json" for key in keys]
     return count_rate([path.stat().st_mtime for path in ended], CORES)
 
 

@@ -120,7 +120,8 @@ def make_study(num_arms: int, *, learning_rate: float, seeds: int) -> dict[str, 
 def _time_sweep(project: Project, study: str) -> float:
     """Returns the seconds of `dml run` without those of the other stages."""
     # Otherwise the sweep would reuse the trials of an earlier round.
-    shutil.rmtree(project.folder / "results" / ".sweeps", ignore_errors=True)
+    for name in (".sweeps", ".trials"):
+        shutil.rmtree(project.folder / "results" / name, ignore_errors=True)
     seconds = project.run("run", study, "--force", "--json")
     ended = [line for line in project.read_events(study) if line["event"] == "stage ended"]
     return seconds - sum(line["seconds"] for line in ended if line["stage"] in REST)

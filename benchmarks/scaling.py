@@ -55,11 +55,12 @@ def _make_study() -> dict[str, Any]:
 
 def _rate_of_sweep(project: Project, concurrent: int) -> float:
     """Returns the trials per second of a sweep."""
-    sweeps = project.folder / "results" / ".sweeps"
+    results = project.folder / "results"
     # Otherwise the sweep would reuse the trials of an earlier one.
-    shutil.rmtree(sweeps, ignore_errors=True)
+    for name in (".sweeps", ".trials"):
+        shutil.rmtree(results / name, ignore_errors=True)
     project.run("stage", "sweep", "cores", "--set", f"ray.max_concurrent={concurrent}")
-    ended = sweeps.glob("cores@*/trials/*/result.json")
+    ended = (results / ".trials").glob("*/result.json")
     return count_rate([path.stat().st_mtime for path in ended], concurrent)
 
 

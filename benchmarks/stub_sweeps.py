@@ -12,8 +12,9 @@ from unittest import mock
 from benchmarks.projects import ROOT, make_project
 from benchmarks.stub_trials import PLAN_FILE, TIMES_FILE, WORKERS_FOLDER, run_stub_trial
 from dml_core.config.pipeline import RayConfig
-from dml_core.trials.journal import Ledger
+from dml_core.trials.ledger import Ledger
 from dml_core.trials.spec import TrialSpec, spec_to_plain
+from dml_core.trials.store import LocalStore
 from tasks.study import StudyContext, StudyRequest, load_context
 from tasks.sweep import cluster as ray_cluster
 from tasks.sweep import tune as ray_tune_job
@@ -40,10 +41,11 @@ def run_stubs(*, nodes: int, seconds: float, rounds: int) -> list[tuple[float, f
         project.write_study(STUDY, _make_study(nodes * (rounds + 1)))
         with contextlib.chdir(folder):
             context = load_context(StudyRequest(study=STUDY))
-            working_folder = context.working_folder.resolve()
-            (working_folder / WORKERS_FOLDER).mkdir(parents=True)
+            trials = context.trials_folder.resolve()
+            context.working_folder.mkdir(parents=True)
+            (trials.parent / WORKERS_FOLDER).mkdir()
             plan = json.dumps({"nodes": nodes, "seconds": seconds})
-            (working_folder / PLAN_FILE).write_text(plan, encoding="ascii")
+            (trials.parent / PLAN_FILE).write_text(plan, encoding="ascii")
             environment = {
                 # A worker starts in its own folder and must find this package.
                 "PYTHONPATH": str(ROOT),
@@ -54,8 +56,8 @@ def run_stubs(*, nodes: int, seconds: float, rounds: int) -> list[tuple[float, f
                 mock.patch.dict(os.environ, environment),
                 _simulated_nodes(context.project.pipeline.ray, nodes),
             ):
-                _conduct(context, working_folder)
-        files = working_folder.glob(f"trials/*/{TIMES_FILE}")
+                _conduct(context, LocalStore(trials))
+        files = trials.glob(f"*/{TIMES_FILE}")
         found = [json.loads(file.read_text(encoding="ascii")) for file in files]
     return [(times["began"], times["ended"]) for times in found]
 
@@ -81,10 +83,11 @@ def _simulated_nodes(config: RayConfig, nodes: int) -> Iterator[None]:
         yield
 
 
-def _conduct(context: StudyContext, working_folder: Path) -> None:
+def _conduct(context: StudyContext, store: LocalStore) -> None:
     pipeline, specs = context.project.pipeline, context.study.search_specs()
-    ledger = Ledger(working_folder, code="stub", data_version=lambda _: "")
-    with SweepRecorder(pipeline.mlflow, folder=working_folder) as recorder:
+    folder = context.working_folder.resolve()
+    ledger = Ledger(folder, store, code="stub", data_version=lambda _: "")
+    with SweepRecorder(pipeline.mlflow, store=store, key_of=ledger.key) as recorder:
         recorder.start(context.study, SweepFacts())
         conductor = Conductor(
             SearchThenRepeats(ListedTrials(specs), lambda _: []),
@@ -101,7 +104,7 @@ def _conduct(context: StudyContext, working_folder: Path) -> None:
             ray_tune_job.run_tune_job(
                 conductor,
                 pipeline,
-                folder=working_folder / "tune",
+                folder=folder / "tune",
                 make_job=lambda spec: _make_job(spec, ledger),
             )
         recorder.finish({})
@@ -110,7 +113,9 @@ def _conduct(context: StudyContext, working_folder: Path) -> None:
 def _make_job(spec: TrialSpec, ledger: Ledger) -> TrialJob:
     return TrialJob(
         spec=spec_to_plain(spec),
-        folder=str(ledger.trial_folder(spec)),
+        key=ledger.key(spec),
+        store=ledger.store.location,
+        note="",
         working_folder=str(Path.cwd()),
         data_version="",
     )

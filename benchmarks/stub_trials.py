@@ -22,8 +22,8 @@ def run_stub_trial(config: dict[str, Any]) -> None:
     """Waits, reports epochs and writes the files of a real trial."""
     from ray import tune
 
-    order = json.loads(config["order"])
-    folder, epochs = Path(order["folder"]), order["spec"]["config"]["training"]["epochs"]
+    job = json.loads(config["job"])
+    folder, epochs = Path(job["store"]) / job["key"], job["spec"]["config"]["training"]["epochs"]
     plan = json.loads((folder.parents[1] / PLAN_FILE).read_text(encoding="ascii"))
     is_first = _meet_workers(folder.parents[1] / WORKERS_FOLDER, **plan)
     seconds, began = 0.0 if is_first else plan["seconds"], time.time()

@@ -12,6 +12,7 @@ from prefect.runtime import deployment
 
 from dml_core.config.data import DataBase, DownloadedData
 from dml_core.data.records import DatasetError
+from dml_core.trials.ledger import check_is_free
 from flows.servers.connect import outlive_server
 from flows.servers.record import note_run
 from tasks.artifacts import show_answer, show_datasets, show_run, show_scores, show_sweep
@@ -32,7 +33,6 @@ from tasks.study import (
     timed_stage,
 )
 from tasks.sweep.cluster import kept_cluster
-from tasks.sweep.lock import check_is_free
 from tasks.sweep.task import sweep_study
 from tasks.tracking.evaluation import record_evaluation, record_report
 from tasks.versioning.stages import (

@@ -79,8 +79,13 @@ class StudyContext:
 
     @property
     def working_folder(self) -> Path:
-        """Where trials run; not versioned, so that a killed sweep resumes."""
+        """The study's own record of its trials; not versioned, so that a killed sweep resumes."""
         return self._results / ".sweeps" / self.request.folder_name
+
+    @property
+    def trials_folder(self) -> Path:
+        """The journals of all trials, shared by all studies; not versioned."""
+        return self._results / ".trials"
 
     @property
     def sweep_folder(self) -> Path:

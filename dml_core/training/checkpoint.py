@@ -63,7 +63,7 @@ class Checkpoint:
     data_hash: str = ""
     split_hash: str = ""
     made_with: dict[str, str] = field(default_factory=dict)
-    """Training code, libraries and kind of device, from `say_maker`; empty where unknown."""
+    """Training code, libraries and kind of device, from `describe_maker`; empty if unknown."""
 
     def selected_model(self) -> dict[str, Any]:
         """Returns the weights that the trial is judged by."""
@@ -129,6 +129,15 @@ def load_newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
         except DamagedCheckpoint as error:
             refusals.append(str(error))
     return None, refusals
+
+
+def find_checkpoint_damage(path: Path) -> str:
+    """Returns why a checkpoint cannot be used; empty for an intact one."""
+    try:
+        load_checkpoint(path)
+    except (DamagedCheckpoint, FileNotFoundError) as error:
+        return str(error)
+    return ""
 
 
 @contextmanager

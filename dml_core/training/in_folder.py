@@ -1,7 +1,7 @@
-"""Trains in a folder: goes on from what is there, and leaves checkpoints and a record."""
+"""Trains with a journal: resumes from its checkpoints, and records epochs and the result."""
 
 import json
-import os
+import logging
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -13,13 +13,19 @@ from dml_core.data.prepared import DevelopmentData
 from dml_core.training.checkpoint import (
     Checkpoint,
     checkpoint_path,
+    find_checkpoint_damage,
     load_checkpoint,
     load_newest_checkpoint,
 )
 from dml_core.training.ddp import WorkerGroup
+from dml_core.training.determinism import choose_device
 from dml_core.training.report import EpochCallback, EpochReport, TrialResult, keep_in_folder
 from dml_core.training.trial import run_trial
-from dml_core.trials.journal import read_epochs
+from dml_core.trials.journal import Journal, read_attempt
+from dml_core.trials.key import describe_device
+from dml_core.trials.spec import TrialSpec
+
+LOGGER = logging.getLogger(__name__)
 
 
 def train_in_folder(
@@ -31,38 +37,75 @@ def train_in_folder(
     on_message: Callable[[str], None] = print,
     group: WorkerGroup | None = None,
 ) -> TrialResult:
-    """Trains one model, or goes on with the training that a folder holds.
+    """Trains one model in a folder outside any store, or resumes the training that is there.
 
-    Writes `checkpoints/`, `epochs.jsonl` (a line for each epoch), `config.json` (every knob) and
-    `result.json`. Running it twice is safe: what is done is not done again.
+    Writes the files of a journal and `config.json` (every knob). Running it twice is safe.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    checkpoint, refusals = load_newest_checkpoint(folder / "checkpoints")
+    journal = Journal.in_folder(folder)
+    text = json.dumps(to_flat_dict(config), indent=2) + "\n"
+    journal.store.write(journal.key, "config.json", text)
+    return train_with_journal(
+        config, data, journal, on_epoch_end=on_epoch_end, on_message=on_message, group=group
+    )
+
+
+def train_with_journal(
+    config: TrialConfig,
+    data: DevelopmentData,
+    journal: Journal,
+    *,
+    on_epoch_end: EpochCallback | None = None,
+    on_message: Callable[[str], None] = print,
+    group: WorkerGroup | None = None,
+) -> TrialResult:
+    """Trains one model, or resumes its training from the newest intact checkpoint.
+
+    Writes `checkpoints/`, `epochs.jsonl` (a line for each epoch) and `result.json`. Finished epochs
+    are not trained again.
+    """
+    checkpoint, refusals = load_newest_checkpoint(journal.checkpoints)
     for refusal in refusals:
         on_message(f"{refusal} The one before it is used.")
-    _write_json(folder / "config.json", to_flat_dict(config))
-    # The line of an epoch is written before its checkpoint: after a kill between the two it would
-    # stand twice. The other way around it would be missing for ever.
-    _cut_epochs(folder / "epochs.jsonl", keep=checkpoint.epoch if checkpoint else 0)
-    save = keep_in_folder(folder / "checkpoints")
+    attempt = read_attempt(journal.epochs()) + 1
+    device = describe_device(choose_device(config.training.device))
+    # The line of an epoch is written before its checkpoint: after a kill between the two, the epoch
+    # is trained again and its line replaced. In the other order the line would be missing for good.
+    journal.keep_epochs(last=checkpoint.epoch if checkpoint else 0)
+    save = keep_in_folder(journal.checkpoints)
 
     def record(report: EpochReport, state: Checkpoint) -> bool | None:
-        with open(folder / "epochs.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(report)) + "\n")
+        journal.append_epoch({**asdict(report), "device": device, "attempt": attempt})
         save(report, state)
         return on_epoch_end(report, state) if on_epoch_end else None
 
     if group is not None:
         group.set_number("start", checkpoint.epoch if checkpoint else 0)
     result = run_trial(config, data, on_epoch_end=record, resume_from=checkpoint, group=group)
-    _write_json(folder / "result.json", _summarize(result, folder))
+    summary = _summarize(result, journal.epochs())
+    journal.write_result({**summary, "device": device, "attempt": attempt})
     return result
+
+
+def has_usable_result(journal: Journal, spec: TrialSpec) -> bool:
+    """Returns whether a trial has ended and its study can use what it left.
+
+    Repeats are evaluated with their last checkpoint, so that must be intact.
+    """
+    if not journal.has_ended():
+        return False
+    result = journal.result() or {}
+    if spec.phase != "repeat" or result["outcome"] != "finished":
+        return True
+    problem = find_checkpoint_damage(checkpoint_path(journal.checkpoints, int(result["epoch"])))
+    if problem:
+        LOGGER.warning("%s Its trial resumes from the previous checkpoint.", problem)
+    return not problem
 
 
 def train_other_rank(
     config: TrialConfig, data: DevelopmentData, folder: Path, *, group: WorkerGroup
 ) -> None:
-    """Trains as a rank above 0, while rank 0 is in `train_in_folder`; writes nothing.
+    """Trains as a rank above 0, while rank 0 is in `train_with_journal`; writes nothing.
 
     Args:
         config: that of rank 0.
@@ -73,22 +116,14 @@ def train_other_rank(
     epoch = group.wait_for_number("start")
     path = checkpoint_path(folder / "checkpoints", epoch)
     checkpoint = load_checkpoint(path) if epoch else None
-    run_trial(config, data, on_epoch_end=_say_nothing, resume_from=checkpoint, group=group)
+    run_trial(config, data, on_epoch_end=_ignore, resume_from=checkpoint, group=group)
 
 
-def _say_nothing(report: EpochReport, checkpoint: Checkpoint) -> None:
+def _ignore(report: EpochReport, checkpoint: Checkpoint) -> None:
     """Does nothing."""
 
 
-def _cut_epochs(path: Path, *, keep: int) -> None:
-    kept = [epoch for epoch in read_epochs(path.parent) if epoch["epoch"] <= keep]
-    temporary = path.with_suffix(".partial")
-    temporary.write_text("".join(json.dumps(e) + "\n" for e in kept), encoding="utf-8")
-    os.replace(temporary, path)
-
-
-def _summarize(result: TrialResult, folder: Path) -> dict[str, Any]:
-    epochs = read_epochs(folder)
+def _summarize(result: TrialResult, epochs: list[dict[str, Any]]) -> dict[str, Any]:
     best = [epoch for epoch in epochs if epoch["epoch"] == result.best_epoch]
     return {
         "outcome": result.outcome,
@@ -100,9 +135,3 @@ def _summarize(result: TrialResult, folder: Path) -> dict[str, Any]:
         "validation": best[-1]["validation"] if best else {},
         "train_seconds": sum(epoch["train_seconds"] for epoch in epochs),
     }
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".partial")
-    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, path)

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from dml_core.config import TrialConfig
-from dml_core.config.loading import to_flat_dict
 from dml_core.data.inputs import Inputs, Targets, make_targets
 from dml_core.data.prepared import DevelopmentData
 from dml_core.losses.base import MetricLoss
@@ -24,7 +23,15 @@ from dml_core.training.checkpoint import Checkpoint, weights_must_fit
 from dml_core.training.ddp import WorkerGroup
 from dml_core.training.determinism import choose_device, seeded_torch
 from dml_core.training.optimizers import build_optimizer
-from dml_core.trials.key import FREE_KEYS, say_maker
+from dml_core.trials.key import (
+    KeyParts,
+    describe_device,
+    hash_training_code,
+    list_differences,
+    make_parts,
+    own_parts,
+    read_libraries,
+)
 
 
 @dataclass
@@ -154,7 +161,7 @@ def take_checkpoint(state: TrialState) -> Checkpoint:
         label_scale=tuple(float(scale) for scale in state.targets.label_scale),
         data_hash=state.data_hash,
         split_hash=state.split_hash,
-        made_with=say_maker(state.device),
+        made_with=describe_maker(state.device),
     )
 
 
@@ -169,9 +176,9 @@ def restore_state(state: TrialState, checkpoint: Checkpoint) -> None:
     """Loads a checkpoint into a freshly built state.
 
     Raises:
-        ValueError: when the checkpoint has another configuration or other data.
+        ValueError: when the checkpoint belongs to another key.
     """
-    _check_same_trial(state, checkpoint)
+    _check_same_key(state, checkpoint)
     with weights_must_fit():
         state.model.load_state_dict(checkpoint.model)
         state.loss.load_state_dict(checkpoint.loss)
@@ -182,28 +189,39 @@ def restore_state(state: TrialState, checkpoint: Checkpoint) -> None:
     state.best_model = checkpoint.best_model or None
 
 
-def _check_same_trial(state: TrialState, checkpoint: Checkpoint) -> None:
-    now, then = to_flat_dict(state.config), to_flat_dict(checkpoint.config)
-    differing = [
-        f"{key}: {then.get(key)!r} then, {now.get(key)!r} now"
-        for key in sorted(now.keys() | then.keys())
-        if now.get(key) != then.get(key) and key not in FREE_KEYS
-    ]
-    if (state.data_hash, state.split_hash) != (checkpoint.data_hash, checkpoint.split_hash):
-        differing.append("the hash of the prepared data or of their split")
-    maker = say_maker(state.device) if checkpoint.made_with else {}
+def describe_maker(device: torch.device) -> dict[str, str]:
+    """Returns the parts of a trial's key that a checkpoint holds beside configuration and data."""
+    return {
+        "training code": hash_training_code(),
+        **read_libraries(),
+        "device": describe_device(device),
+    }
+
+
+def _check_same_key(state: TrialState, checkpoint: Checkpoint) -> None:
+    data = f"{state.data_hash}/{state.split_hash}"
+    now = own_parts(state.config, data=data, device=state.device)
+    then = _read_parts(checkpoint, default=now)
     if state.group is not None and not state.group.is_rank_zero:
         # The other ranks may run on other machines than the one that wrote the checkpoint.
-        maker.pop("device", None)
-    differing += [
-        f"{name}: {checkpoint.made_with.get(name)} then, {found} now"
-        for name, found in maker.items()
-        if checkpoint.made_with.get(name) != found
-    ]
-    if differing:
-        listed = "".join(f"\n  - {line}" for line in differing)
+        then = replace(then, device=now.device)
+    if differences := list_differences(then, now):
+        listed = "".join(f"\n  - {line}" for line in differences)
         raise ValueError(
             "a trial resumes only with the configuration, data, training code, libraries and kind "
             "of device that it started with. "
             f"These differ:{listed}\nStart afresh with another output folder, or set these back."
         )
+
+
+def _read_parts(checkpoint: Checkpoint, *, default: KeyParts) -> KeyParts:
+    """Returns the parts of a checkpoint's key; an old checkpoint does not name its maker."""
+    maker = dict(checkpoint.made_with)
+    code, device = maker.pop("training code", default.code), maker.pop("device", default.device)
+    return make_parts(
+        checkpoint.config,
+        code=code,
+        data=f"{checkpoint.data_hash}/{checkpoint.split_hash}",
+        libraries=maker or default.libraries,
+        device=device,
+    )

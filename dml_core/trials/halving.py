@@ -1,4 +1,4 @@
-"""Asynchronous successive halving: which trials are worth their next epochs."""
+"""Asynchronous successive halving: which trials continue to their next epochs."""
 
 from collections import defaultdict
 
@@ -6,10 +6,10 @@ from collections import defaultdict
 class SuccessiveHalving:
     """Judges trials at growing numbers of epochs, each only against those of its own group.
 
-    A trial that reaches a rung goes on when its score is among the best 1/reduction_factor of
+    A trial that reaches a rung continues when its score is among the best 1/reduction_factor of
     those that reached the rung so far, itself included (Li et al. 2020, the stopping rule). The
-    first at a rung always goes on. A group is an arm and a fold: arms never take budget from
-    each other.
+    first trial at a rung always continues. A group is an arm and a fold: arms never take budget
+    from each other.
     """
 
     def __init__(self, *, grace_epochs: int, reduction_factor: int) -> None:
@@ -25,7 +25,7 @@ class SuccessiveHalving:
         self._verdicts: dict[tuple[str, str, int], bool] = {}
 
     def milestones(self, num_epochs: int) -> list[int]:
-        """Returns the epochs at which a trial of so many epochs is judged; the last one is not."""
+        """Returns the epochs at which a trial is judged; its last epoch is not among them."""
         found, milestone = [], self._grace_epochs
         while milestone < num_epochs:
             found.append(milestone)
@@ -35,15 +35,19 @@ class SuccessiveHalving:
     def note(
         self, group: str, trial_id: str, *, epoch: int, num_epochs: int, score: float | None
     ) -> None:
-        """Enters a score of an earlier run into its rungs without judging anybody."""
+        """Enters a score of an earlier process into its rungs without judging a trial."""
         if score is not None:
             for milestone in self._new_milestones(group, trial_id, epoch, num_epochs):
                 self._rungs[group, milestone][trial_id] = score
 
+    def is_at_rung(self, group: str, trial_id: str, *, epoch: int, num_epochs: int) -> bool:
+        """Returns whether `judge` would enter a score of this epoch into a rung."""
+        return bool(self._new_milestones(group, trial_id, epoch, num_epochs))
+
     def judge(
         self, group: str, trial_id: str, *, epoch: int, num_epochs: int, score: float | None
     ) -> bool:
-        """Returns whether a trial goes on after an epoch; asked again, it answers the same.
+        """Returns whether a trial continues after an epoch; a second call returns the same.
 
         A rung that falls on an epoch without validation is judged at the next one with it.
         """

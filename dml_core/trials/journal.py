@@ -1,47 +1,159 @@
-"""A trial's folder: its specification, its epochs and its result, which say what is done."""
+"""A trial's journal: spec.json, epochs.jsonl, result.json and checkpoints/.
+
+Nothing else says what happened to a trial, and each file has one writer: spec.json the driver that
+first requests the trial, the others the worker that holds the trial's lock.
+"""
 
 import json
 import math
-import os
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from dml_core.config import TrialConfig
-from dml_core.trials.key import (
-    TrialKey,
-    is_expected_device,
-    make_key,
-    read_libraries,
-    say_other_libraries,
-)
-from dml_core.trials.spec import TrialRecord, TrialSpec, TrialStatus, spec_from_plain, spec_to_plain
+from dml_core.trials.key import KeyParts
+from dml_core.trials.spec import TrialRecord, TrialSpec, TrialStatus
+from dml_core.trials.store import LocalStore, TrialStore
 
-FILE_NAME = "epochs.jsonl"
+SPEC_FILE, EPOCHS_FILE, RESULT_FILE = "spec.json", "epochs.jsonl", "result.json"
+
+Epoch = Mapping[str, Any]
+"""An EpochReport as a mapping, with `device` and `attempt`: a line of epochs.jsonl."""
+
+_STATUS: dict[str, TrialStatus] = {
+    "finished": "finished",
+    "stopped": "pruned",
+    "diverged": "diverged",
+    "collapsed": "collapsed",
+    "failed": "failed",
+}
+_REPEATABLE = ("finished", "diverged", "collapsed")
+"""Outcomes that every attempt reaches. A failed trial may end differently the next time."""
+
+
+class Journal:
+    """The record of one trial in a store."""
+
+    def __init__(self, store: TrialStore, key: str) -> None:
+        self.store = store
+        self.key = key
+
+    @classmethod
+    def in_folder(cls, folder: Path) -> "Journal":
+        """Returns the journal in a folder outside any store, such as that of `dml train`."""
+        return cls(LocalStore(folder.absolute().parent), folder.absolute().name)
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.store.checkpoint_folder(self.key)
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Waits for the only right to train this trial and holds it within the block."""
+        return self.store.lock(self.key)
+
+    def is_locked(self) -> bool:
+        """Returns whether a process trains this trial now."""
+        return self.store.is_locked(self.key)
+
+    def open(self, parts: KeyParts, *, config: TrialConfig, study: str) -> None:
+        """Writes spec.json if there is none: the configuration and the parts of the key."""
+        if self.store.read(self.key, SPEC_FILE) is None:
+            plain = {name: value for name, value in asdict(parts).items() if name != "config"}
+            spec = {
+                "key": self.key,
+                "study": study,
+                **plain,
+                "config": config.model_dump(mode="json"),
+            }
+            self._write(SPEC_FILE, spec)
+
+    def spec(self) -> dict[str, Any] | None:
+        """Returns the content of spec.json; None if there is none."""
+        return _parse(self.store.read(self.key, SPEC_FILE))
+
+    def epochs(self) -> list[dict[str, Any]]:
+        """Returns the recorded epochs; a torn last line is left out."""
+        epochs = []
+        for line in (self.store.read(self.key, EPOCHS_FILE) or "").splitlines():
+            epoch = _parse(line)
+            if epoch is None:
+                break
+            epochs.append(epoch)
+        return epochs
+
+    def append_epoch(self, epoch: Epoch) -> None:
+        """Adds a line to epochs.jsonl."""
+        self.store.append(self.key, EPOCHS_FILE, json.dumps(epoch))
+
+    def keep_epochs(self, last: int) -> None:
+        """Removes the epochs after `last`; they are trained again."""
+        lines = [json.dumps(epoch) + "\n" for epoch in self.epochs() if epoch["epoch"] <= last]
+        self.store.write(self.key, EPOCHS_FILE, "".join(lines))
+
+    def result(self) -> dict[str, Any] | None:
+        """Returns the content of result.json; None for a trial that has not ended."""
+        result = _parse(self.store.read(self.key, RESULT_FILE))
+        return result if result and result.get("outcome") in _STATUS else None
+
+    def has_ended(self) -> bool:
+        """Returns whether the trial has ended with an outcome that every attempt reaches."""
+        result = self.result()
+        return result is not None and result["outcome"] in _REPEATABLE
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Writes result.json: the trial has ended."""
+        self._write(RESULT_FILE, result)
+
+    def write_failure(self, config: TrialConfig, *, reason: str, traceback: str) -> None:
+        """Writes the result of a trial that raised; an earlier result stays."""
+        if self.result() is None:
+            epochs = self.epochs()
+            best = selected_epoch(epochs, config)
+            self.write_result(
+                {
+                    "outcome": "failed",
+                    "reason": reason,
+                    "epoch": epochs[-1]["epoch"] if epochs else 0,
+                    "step": None,
+                    "best_epoch": best["epoch"] if best else 0,
+                    "best_score": selected_score(epochs, config),
+                    "validation": best["validation"] if best else {},
+                    "train_seconds": sum(epoch["train_seconds"] for epoch in epochs),
+                    "device": read_device(epochs),
+                    "attempt": read_attempt(epochs),
+                    "traceback": traceback,
+                }
+            )
+
+    def reopen(self) -> None:
+        """Removes result.json: the trial resumes from its last intact checkpoint."""
+        self.store.remove(self.key, RESULT_FILE)
+
+    def restart(self) -> None:
+        """Removes epochs, result and checkpoints: the trial is trained from its first epoch."""
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        for name in (RESULT_FILE, EPOCHS_FILE):
+            self.store.remove(self.key, name)
+
+    def changed_at(self, name: str) -> float | None:
+        """Returns when a file was last written, in seconds since 1970; None if there is none."""
+        return self.store.changed_at(self.key, name)
+
+    def _write(self, name: str, value: Mapping[str, Any]) -> None:
+        self.store.write(self.key, name, json.dumps(value, indent=2) + "\n")
 
 
 def read_epochs(folder: Path) -> list[dict[str, Any]]:
     """Returns the recorded epochs of a training folder; a torn last line is left out."""
-    path = folder / FILE_NAME
-    if not path.exists():
-        return []
-    epochs = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            epochs.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return epochs
-
-
-Epoch = Mapping[str, Any]
-"""An EpochReport as a mapping: a line of epochs.jsonl."""
+    return Journal.in_folder(folder).epochs()
 
 
 def selected_epoch(epochs: Sequence[Epoch], config: TrialConfig) -> Epoch | None:
-    """Returns the epoch that a trial is judged by so far: the best one, or the last validated.
+    """Returns the epoch that a trial is scored by so far: the best one, or the last validated.
 
     The first of equally good epochs counts, as in training. None before the first validation.
     """
@@ -64,248 +176,70 @@ def _score(epoch: Epoch, config: TrialConfig) -> float | None:
     return float(score) if score is not None and math.isfinite(score) else None
 
 
-DEVICE_FILE = "device.txt"
-"""In a trial's folder: the kind of device that trains it, written by its worker."""
-
-_STATUS: dict[str, TrialStatus] = {
-    "finished": "finished",
-    "stopped": "pruned",
-    "diverged": "diverged",
-    "collapsed": "collapsed",
-    "failed": "failed",
-}
+def read_device(epochs: Sequence[Epoch]) -> str:
+    """Returns the kind of device that trained the last of the epochs; empty if unknown."""
+    return str(epochs[-1].get("device", "")) if epochs else ""
 
 
-class Ledger:
-    """The trials of a sweep on disk.
+def read_attempt(epochs: Sequence[Epoch]) -> int:
+    """Returns the number of the attempt that trained the last of the epochs; 0 without any."""
+    return int(epochs[-1].get("attempt", 1)) if epochs else 0
 
-    A trial's folder has `spec.json` beside what `train_in_folder` writes. A trial has ended once
-    it has `result.json`. What a trial with another key left behind is stale: it is never read, and
-    removed when its trial is opened again.
+
+def describe_mixed_devices(devices: Iterable[str]) -> str:
+    """Returns a line if trials were trained on several kinds of device; empty if not.
+
+    Args:
+        devices: the kind of device of each trial; empty if unknown.
     """
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        code: str,
-        data_version: Callable[[TrialConfig], str],
-        libraries: Mapping[str, str] | None = None,
-        expect_device: Callable[[TrialConfig], str] = lambda _: "",
-    ) -> None:
-        """Opens a ledger.
-
-        Args:
-            folder: the sweep's working folder.
-            code: version of the code; trials of another version are stale.
-            data_version: tells a trial's data from other data with the same configuration.
-            libraries: versions of the numerical libraries; those that are installed by default.
-            expect_device: returns as much of a trial's kind of device as is known; by default any.
-        """
-        self.folder = folder
-        self.code = code
-        self.libraries = dict(read_libraries() if libraries is None else libraries)
-        self._data_version = data_version
-        self._expect_device = expect_device
-
-    def trial_folder(self, spec: TrialSpec) -> Path:
-        """Returns the folder of a trial."""
-        return self.folder / "trials" / spec.trial_id
-
-    def open(self, spec: TrialSpec) -> Path:
-        """Returns the folder of a trial that is about to run, emptied where it is stale."""
-        folder = self.trial_folder(spec)
-        if not self.is_current(spec):
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            self.write_identity(folder, spec)
-        return folder
-
-    def write_identity(self, folder: Path, spec: TrialSpec) -> None:
-        """Writes spec.json: which trial a folder is of, with which code and data."""
-        _write_json(folder / "spec.json", self._identity(spec))
-
-    def find(self, spec: TrialSpec) -> TrialRecord | None:
-        """Returns the record of a trial that has ended, or None."""
-        if not self.is_current(spec):
-            return None
-        folder = self.trial_folder(spec)
-        result = _read_json(folder / "result.json")
-        return None if result is None else make_record(spec, result, folder)
-
-    def epochs(self, spec: TrialSpec) -> list[dict[str, Any]]:
-        """Returns the recorded epochs of a trial; none of a stale one."""
-        return read_epochs(self.trial_folder(spec)) if self.is_current(spec) else []
-
-    def end(self, spec: TrialSpec, *, outcome: str, reason: str) -> None:
-        """Writes how a trial ended, where the trial itself cannot; an earlier end stays."""
-        write_end(self.trial_folder(spec), spec.config, outcome=outcome, reason=reason)
-
-    def known_specs(self) -> Iterator[TrialSpec]:
-        """Yields the specs of all trials that are not stale, by name."""
-        for path in sorted((self.folder / "trials").glob("*/spec.json")):
-            stored = _read_json(path)
-            if stored is not None and stored["code"] == self.code:
-                spec = spec_from_plain(stored["spec"])
-                if self.is_current(spec):
-                    yield spec
-
-    def forget(self, spec: TrialSpec) -> None:
-        """Removes a trial, so that it runs again from the start."""
-        shutil.rmtree(self.trial_folder(spec), ignore_errors=True)
-
-    def data_version(self, spec: TrialSpec) -> str:
-        """Returns the version of the data that a trial has to see."""
-        return self._data_version(spec.config)
-
-    def _identity(self, spec: TrialSpec) -> dict[str, Any]:
-        return {
-            "spec": spec_to_plain(spec),
-            "code": self.code,
-            "data": self._data_version(spec.config),
-            "libraries": self.libraries,
-        }
-
-    def key(self, spec: TrialSpec) -> TrialKey:
-        """Returns the key of a trial as it has to be now."""
-        data = self._data_version(spec.config)
-        return make_key(spec.config, code=self.code, data=data, libraries=self.libraries)
-
-    def is_current(self, spec: TrialSpec) -> bool:
-        """Returns whether the trial's folder holds this very trial, begun or ended."""
-        folder = self.trial_folder(spec)
-        return read_key(folder) == self.key(spec) and self.has_right_device(folder, spec)
-
-    def has_right_device(self, folder: Path, spec: TrialSpec) -> bool:
-        """Returns whether a folder's trial was trained, or begun, on the kind of device it needs.
-
-        One that no worker has begun has none yet.
-        """
-        found = read_device(folder)
-        return not found or is_expected_device(found, self._expect_device(spec.config))
-
-    def say_outdated(self) -> list[str]:
-        """Returns a line for each kind of trials that are stale by libraries or device alone."""
-        counts: Counter[tuple[str, str]] = Counter()
-        for path in sorted((self.folder / "trials").glob("*/spec.json")):
-            stored = _read_json(path)
-            if stored is None or stored.get("code") != self.code:
-                continue
-            libraries = stored.get("libraries", {})
-            if libraries != self.libraries:
-                counts[say_other_libraries(libraries, self.libraries)] += 1
-                continue
-            found = read_device(path.parent)
-            expected = self._expect_device(spec_from_plain(stored["spec"]).config)
-            if found and not is_expected_device(found, expected):
-                counts[found, expected] += 1
-        return [
-            f"{count} trials of {then} are not used; they are trained again with {now}."
-            for (then, now), count in counts.items()
-        ]
-
-
-def read_key(folder: Path) -> TrialKey | None:
-    """Returns the key of the trial that a folder holds; None where it names none."""
-    stored = _read_json(folder / "spec.json") or {}
-    try:
-        return make_key(
-            stored["spec"]["config"],
-            code=str(stored["code"]),
-            data=str(stored["data"]),
-            libraries=stored["libraries"],
-        )
-    except (KeyError, TypeError, AttributeError):
-        return None
-
-
-def read_device(folder: Path) -> str:
-    """Returns the kind of device that a folder's trial was begun on; empty where it was not."""
-    try:
-        return (folder / DEVICE_FILE).read_text(encoding="utf-8").strip()
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-
-
-def say_mixed_devices(folders: Iterable[Path]) -> str:
-    """Returns a line where trials were trained on several kinds of device; empty where not."""
-    counts = Counter(found for folder in folders if (found := read_device(folder)))
-    listed = ", ".join(f"{count} on {kind}" for kind, count in sorted(counts.items()))
+    known = sorted(device for device in devices if device)
+    listed = ", ".join(f"{known.count(kind)} on {kind}" for kind in dict.fromkeys(known))
     return (
         f"trials were trained on different kinds of device: {listed}. Their numbers may differ by "
-        "rounding. For equal conditions, let all nodes be of one kind."
-        if len(counts) > 1
+        "rounding. For equal conditions, use nodes of one kind."
+        if len(set(known)) > 1
         else ""
     )
 
 
-def note_device(folder: Path, device: str) -> None:
-    """Writes the kind of device that a trial is trained on."""
-    temporary = folder / f".{DEVICE_FILE}.{os.getpid()}.partial"
-    temporary.write_text(f"{device}\n", encoding="utf-8")
-    os.replace(temporary, folder / DEVICE_FILE)
+def make_record(spec: TrialSpec, journal: Journal) -> TrialRecord | None:
+    """Returns the record of a trial that has ended, from its journal; None if it has not."""
+    result = journal.result()
+    if result is None:
+        return None
+    record = summarize_epochs(
+        spec,
+        journal.key,
+        journal.epochs(),
+        status=_STATUS[result["outcome"]],
+        reason=result["reason"],
+    )
+    resumed = max(0, int(result.get("attempt", 1)) - 1)
+    return replace(record, epochs=int(result["epoch"]), resumed=resumed)
 
 
-def make_record(spec: TrialSpec, result: dict[str, Any], folder: Path) -> TrialRecord:
-    """Returns the record of an ended trial from its result.json and its epochs."""
-    epochs = read_epochs(folder)
-    status = _STATUS[result["outcome"]]
+def summarize_epochs(
+    spec: TrialSpec, key: str, epochs: Sequence[Epoch], *, status: TrialStatus, reason: str
+) -> TrialRecord:
+    """Returns the record of a trial that ended after these epochs."""
     best = selected_epoch(epochs, spec.config)
-    starts = folder / "starts"
     return TrialRecord(
         spec=spec,
         status=status,
-        reason=result["reason"],
-        epochs=int(result["epoch"]),
+        reason=reason,
+        epochs=int(epochs[-1]["epoch"]) if epochs else 0,
         best_epoch=int(best["epoch"]) if best else 0,
         score=None if status == "failed" else selected_score(epochs, spec.config),
         validation=dict(best["validation"]) if best else {},
-        folder=f"trials/{spec.trial_id}",
+        key=key,
         train_seconds=sum(float(epoch["train_seconds"]) for epoch in epochs),
-        resumed=max(0, starts.stat().st_size - 1) if starts.exists() else 0,
+        resumed=max(0, read_attempt(epochs) - 1),
     )
 
 
-def note_start(folder: Path) -> None:
-    """Counts a start of a trial in its folder."""
-    # One byte a start: appending is whole or not there, whenever the process is killed.
-    with open(folder / "starts", "a", encoding="ascii") as file:
-        file.write(".")
-
-
-def write_end(folder: Path, config: TrialConfig, *, outcome: str, reason: str) -> None:
-    """Writes the result.json of a trial that did not write its own; one that is there stays."""
-    if (folder / "result.json").exists():
-        return
-    epochs = read_epochs(folder)
-    best = selected_epoch(epochs, config)
-    result = {
-        "outcome": outcome,
-        "reason": reason,
-        "epoch": epochs[-1]["epoch"] if epochs else 0,
-        "step": None,
-        "best_epoch": best["epoch"] if best else 0,
-        "best_score": selected_score(epochs, config),
-        "validation": best["validation"] if best else {},
-        "train_seconds": sum(epoch["train_seconds"] for epoch in epochs),
-    }
-    _write_json(folder / "result.json", result)
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
+def _parse(text: str | None) -> dict[str, Any] | None:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+        value = json.loads(text) if text else None
+    except json.JSONDecodeError:
         return None
-    return content if isinstance(content, dict) else None
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError:
-        # No later process has this name for it, so it would stay.
-        temporary.unlink(missing_ok=True)
-        raise
+    return value if isinstance(value, dict) else None

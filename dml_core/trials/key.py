@@ -1,15 +1,15 @@
-"""A trial's key: everything that decides its numbers.
+"""A trial's key: a hash over everything that decides its numbers.
 
-These are the configuration, the training code, the data and their split, the versions of the
-numerical libraries and the kind of device. Trials with equal keys have equal numbers, bit for bit;
-a trial with another key is stale and is never mixed with those of this one.
+These are the resolved configuration, the training code, the data and their split, the versions of
+the numerical libraries and the kind of device. Trials with equal keys have equal numbers, bit for
+bit. The key names the trial's folder, tags its MLflow run and guards its checkpoints.
 """
 
 import ast
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -35,10 +35,10 @@ FREE_KEYS = frozenset(
         "evaluation.occlusion",
     }
 )
-"""Where a trial runs, where its files lie, and what only the test is judged by: no number of a
-training or its validation depends on these. The kind of device counts, its name does not."""
+"""Where a trial runs, where its files are, and what only the test uses: no number of a training or
+its validation depends on these keys. The kind of device counts, its name does not."""
 
-# What a trial's numbers depend on; studies and statistics only read them.
+# The code that a trial's numbers depend on. Studies and statistics only read the numbers.
 _PARTS = ("config", "data", "evaluation", "losses", "models", "samplers", "training", "seeding.py")
 _INPUT_PARTS = ("data", "models", "seeding.py")
 _LIBRARIES = {
@@ -47,59 +47,96 @@ _LIBRARIES = {
     "timm": ("timm",),
     "faiss": ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs"),
 }
-"""By the name that is shown: the packages that may bring a library."""
+"""For each library, the packages that may provide it."""
 
 
 @dataclass(frozen=True)
-class TrialKey:
-    """What decides a trial's numbers, except for the device, which its worker knows."""
+class KeyParts:
+    """Everything that decides a trial's numbers, in a form that people can read and compare."""
 
-    config: str
-    """Digest of the configuration without `FREE_KEYS`."""
+    config: Mapping[str, Any]
+    """The resolved configuration by dotted key, without `FREE_KEYS` and without null values."""
     code: str
     """From `hash_training_code`."""
     data: str
-    """Version of the data and their split; empty where it is unknown."""
-    libraries: str
-    """From `read_libraries`, as `name version` in their order."""
+    """Version of the data and their split; empty if unknown."""
+    libraries: Mapping[str, str]
+    """From `read_libraries`."""
+    device: str
+    """Kind of device, as far as it is known; empty if unknown."""
 
 
-def make_key(
-    config: TrialConfig | Mapping[str, Any], *, code: str, data: str, libraries: Mapping[str, str]
-) -> TrialKey:
-    """Returns the key of a trial from its configuration, or from what a spec.json holds of it."""
-    return TrialKey(digest_numbers(config), code, data, say_libraries(libraries))
-
-
-def digest_numbers(config: TrialConfig | Mapping[str, Any]) -> str:
-    """Returns a digest that is equal for configurations that make the same numbers.
-
-    A stored configuration is not read into a TrialConfig, which would take longer than the rest.
-    """
+def make_parts(
+    config: TrialConfig | Mapping[str, Any],
+    *,
+    code: str,
+    data: str,
+    libraries: Mapping[str, str],
+    device: str,
+) -> KeyParts:
+    """Returns the parts of a trial's key from its configuration, or from a stored one."""
     plain = config.model_dump(mode="json") if isinstance(config, TrialConfig) else config
-    # A key that is not there and one without a value are the same.
-    kept = {k: v for k, v in flatten(plain).items() if k not in FREE_KEYS and v is not None}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    flat = flatten(plain)
+    # A key that is missing and one without a value are the same.
+    kept = {k: v for k, v in flat.items() if k not in FREE_KEYS and v is not None}
+    return KeyParts(kept, code, data, dict(libraries), device)
 
 
-def have_equal_numbers(one: TrialConfig, other: TrialConfig) -> bool:
-    """Returns whether two configurations make the same numbers on the same data."""
-    return one == other or digest_numbers(one) == digest_numbers(other)
+def compute_key(parts: KeyParts) -> str:
+    """Returns a trial's key: equal for trials with equal numbers, and safe as a folder name."""
+    return hashlib.sha256(json.dumps(asdict(parts), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def own_parts(config: TrialConfig, *, data: str, device: "torch.device") -> KeyParts:
+    """Returns the parts of a trial that this process trains on a device."""
+    return make_parts(
+        config,
+        code=hash_training_code(),
+        data=data,
+        libraries=read_libraries(),
+        device=describe_device(device),
+    )
+
+
+def list_differences(then: KeyParts, now: KeyParts) -> list[str]:
+    """Returns a line for each part of a key that has changed; none for equal keys."""
+    pairs: list[tuple[str, Any, Any]] = [
+        (name, then.config.get(name), now.config.get(name))
+        for name in sorted({*then.config, *now.config})
+    ]
+    pairs.append(("data and split", then.data, now.data))
+    pairs.append(("training code", then.code, now.code))
+    pairs += [
+        (name, then.libraries.get(name), now.libraries.get(name))
+        for name in dict.fromkeys([*now.libraries, *then.libraries])
+    ]
+    pairs.append(("device", then.device, now.device))
+    return [
+        f"{name}: {before!r} then, {after!r} now"
+        for name, before, after in pairs
+        if before != after
+    ]
+
+
+def digest_config(config: TrialConfig) -> str:
+    """Returns a digest that is equal for configurations with equal numbers on equal data."""
+    parts = make_parts(config, code="", data="", libraries={}, device="")
+    return compute_key(parts)
 
 
 @cache
 def hash_training_code() -> str:
     """Returns a hash over the sources that a trial's numbers depend on.
 
-    It is that of the sources which this process imports, as they were when it first asked. Words
-    do not count: docstrings, comments and the layout of lines leave the hash as it is.
+    The sources are those that this process imports, as they were at the first call. Docstrings,
+    comments and the layout of lines do not count.
     """
     return _hash_code(_PARTS)
 
 
 @cache
 def hash_input_code() -> str:
-    """Returns `hash_training_code` of the part that makes inputs and networks, without losses."""
+    """Returns a hash over the sources that make inputs and networks, without losses."""
     return _hash_code(_INPUT_PARTS)
 
 
@@ -116,15 +153,15 @@ def _hash_code(parts: tuple[str, ...]) -> str:
 
 
 def _describe_code(source: bytes) -> str:
-    """Returns the syntax tree of a module as text, without docstrings and places."""
+    """Returns the syntax tree of a module as text, without docstrings and positions."""
     tree = ast.parse(source)
     _remove_texts(tree)
     return ast.dump(tree)
 
 
 def _remove_texts(node: ast.AST) -> None:
-    """Removes the strings that stand alone as statements: they have no effect."""
-    # Expressions hold no statements, so only what has blocks is gone through.
+    """Removes strings that are statements by themselves: they have no effect."""
+    # Expressions contain no statements, so only nodes with blocks are visited.
     for name in ("body", "orelse", "finalbody", "handlers", "cases"):
         block = getattr(node, name, None)
         if isinstance(block, list):
@@ -140,7 +177,7 @@ def _is_text(line: ast.AST) -> bool:
 
 @cache
 def read_libraries() -> dict[str, str]:
-    """Returns the installed versions of the libraries that compute, without importing them."""
+    """Returns the installed versions of the numerical libraries, without importing them."""
     return {name: _find_version(packages) for name, packages in _LIBRARIES.items()}
 
 
@@ -154,24 +191,15 @@ def _find_version(packages: tuple[str, ...]) -> str:
 
 
 def say_libraries(libraries: Mapping[str, str]) -> str:
-    """Returns versions as a text."""
+    """Returns versions as text."""
     return ", ".join(f"{name} {found}" for name, found in libraries.items())
 
 
 def say_other_libraries(stored: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, str]:
-    """Returns, as texts, the versions of `stored` that are others now, and what they are now."""
+    """Returns, as texts, the stored versions that differ now, and the versions of now."""
     names = [name for name in now if stored.get(name) != now[name]]
     then = {name: stored.get(name, "unknown") for name in names}
     return say_libraries(then), say_libraries({name: now[name] for name in names})
-
-
-def say_maker(device: "torch.device") -> dict[str, str]:
-    """Returns what of a key is this process's: its code, libraries and kind of device."""
-    return {
-        "training code": hash_training_code(),
-        **read_libraries(),
-        "device": describe_device(device),
-    }
 
 
 def describe_device(device: "torch.device") -> str:
@@ -187,15 +215,15 @@ def describe_device(device: "torch.device") -> str:
 
 @cache
 def expect_device(name: str, *, is_here: bool) -> str:
-    """Returns as much of the kind of device as can be told before a worker has it.
+    """Returns as much of the kind of device as the driver knows before a worker starts.
 
     Args:
-        name: of `training.device`.
-        is_here: whether trials run on this machine; the nodes of a cluster have other devices.
+        name: value of `training.device`.
+        is_here: whether trials run on this machine; the nodes of a cluster may differ.
 
     Returns:
-        All of it for a CPU of this machine. The name of a GPU stays open, since asking for it would
-        take memory of the GPU, and on a cluster only what `training.device` says is known.
+        The exact kind for a CPU of this machine. The name of a GPU stays open, since reading it
+        would allocate memory on the GPU. On a cluster only `training.device` is known.
     """
     import torch
 
@@ -205,8 +233,3 @@ def expect_device(name: str, *, is_here: bool) -> str:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     kind = name.partition(":")[0]
     return describe_device(torch.device("cpu")) if is_here and kind == "cpu" else kind
-
-
-def is_expected_device(found: str, expected: str) -> bool:
-    """Returns whether a kind of device is the one that `expect_device` gave, as far as it goes."""
-    return not expected or found == expected or found.startswith(f"{expected} ")

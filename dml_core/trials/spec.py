@@ -6,7 +6,7 @@ from typing import Any, Literal
 from dml_core.config import TrialConfig
 
 Phase = Literal["search", "repeat"]
-"""search: a try to find an arm's nuisance values; repeat: a winner trained with another seed."""
+"""search: tries nuisance values of an arm; repeat: trains a winner with another seed."""
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class TrialSpec:
     """A trial before it runs; equal studies give equal specs on every machine."""
 
     trial_id: str
-    """Unique in its study and safe as a folder name: `<arm>-<number>`, `<arm>-<number>-fold1`,
+    """Unique in its study and safe as a file name: `<arm>-<number>`, `<arm>-<number>-fold1`,
     or `<arm>-seed3`."""
     study: str
     arm: str
@@ -44,11 +44,11 @@ class TrialRecord:
     """The selection metric on validation; None where there is none."""
     validation: dict[str, float]
     """All validation metrics of the best epoch."""
-    folder: str
-    """Where its checkpoints and epochs.jsonl are, relative to the sweep's folder."""
+    key: str
+    """Names its journal in the store of trials."""
     train_seconds: float
     resumed: int = 0
-    """How often it was interrupted and went on."""
+    """Number of interruptions after which it resumed and finished an epoch."""
 
 
 def spec_to_plain(spec: TrialSpec) -> dict[str, Any]:
@@ -65,5 +65,5 @@ def spec_to_plain(spec: TrialSpec) -> dict[str, Any]:
 
 
 def spec_from_plain(plain: dict[str, Any]) -> TrialSpec:
-    """Returns the spec that `spec_to_plain` made plain."""
+    """Returns the spec from the values of `spec_to_plain`."""
     return TrialSpec(**{**plain, "config": TrialConfig.model_validate(plain["config"])})

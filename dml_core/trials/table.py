@@ -28,7 +28,7 @@ _COLUMNS = pa.schema(
         ("score", pa.float64()),
         ("values", pa.string()),
         ("config", pa.string()),
-        ("folder", pa.string()),
+        ("key", pa.string()),
         ("train_seconds", pa.float64()),
         ("resumed", pa.int64()),
     ]
@@ -69,7 +69,7 @@ def _to_row(record: TrialRecord, metrics: Sequence[str]) -> dict[str, Any]:
         "score": record.score,
         "values": json.dumps(spec.values, sort_keys=True),
         "config": json.dumps(spec.config.model_dump(mode="json"), sort_keys=True),
-        "folder": record.folder,
+        "key": record.key,
         "train_seconds": record.train_seconds,
         "resumed": record.resumed,
     }
@@ -88,7 +88,7 @@ def _from_row(row: dict[str, Any]) -> TrialRecord:
     return TrialRecord(
         spec=spec_from_plain(plain),
         validation=validation,
-        folder=row["folder"],
+        key=row["key"],
         train_seconds=row["train_seconds"],
         resumed=row["resumed"],
         **{key: row[key] for key in kept},

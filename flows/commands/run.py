@@ -44,10 +44,10 @@ def run(
     ] = False,
 ) -> None:
     """Answer studies: prepare, sweep, evaluate, report; skip stages that are up to date."""
+    from dml_core.trials.ledger import check_is_free
     from flows.commands.studies import study_names
     from flows.servers.connect import set_up_prefect
     from tasks.study import StudyRequest, load_context
-    from tasks.sweep.lock import check_is_free
     from tasks.versioning.stages import is_versioned, list_tracked
 
     chosen = study_names() if all_ else studies or ["main"]

@@ -1,7 +1,5 @@
 """dml train: one model, from the parameters to a checkpoint."""
 
-import hashlib
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,15 +55,14 @@ def train(
 
 
 def _default_folder(config: "TrialConfig", data: "PreparedInfo") -> Path:
-    """Returns the run's folder, named by loss, dataset and a hash of all that decides numbers."""
+    """Returns the run's folder, named by loss, dataset and the beginning of the trial's key."""
     from dml_core.training.determinism import choose_device
-    from dml_core.trials.key import digest_numbers, say_maker
+    from dml_core.trials.key import compute_key, own_parts
 
-    maker = say_maker(choose_device(config.training.device))
-    parts = [digest_numbers(config), data.content_hash, data.split_hash, maker]
-    digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
+    version = f"{data.content_hash}/{data.split_hash}"
+    parts = own_parts(config, data=version, device=choose_device(config.training.device))
     name = config.loss.name.replace(":", "_")
-    return Path("results") / "train" / f"{name}-{config.data.folder_name}-{digest}"
+    return Path("results") / "train" / f"{name}-{config.data.folder_name}-{compute_key(parts)[:8]}"
 
 
 def _print_epoch(report: "EpochReport", _: "Checkpoint") -> None:

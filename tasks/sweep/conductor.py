@@ -1,31 +1,30 @@
-"""Leads the trials of a sweep: what runs next, what is pruned, and who is informed.
+"""Decides which trial of a sweep runs next and which one is pruned, and informs the listeners.
 
 It runs on the driver and knows no cluster, so that every rule can be tested without one.
 """
 
-import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
-from dml_core.training.checkpoint import DamagedCheckpoint, checkpoint_path, load_checkpoint
+from dml_core.training.in_folder import has_usable_result
 from dml_core.trials.halving import SuccessiveHalving
-from dml_core.trials.journal import Ledger, read_epochs, selected_score
+from dml_core.trials.journal import selected_score
+from dml_core.trials.ledger import Ledger
 from dml_core.trials.spec import TrialRecord, TrialSpec
 from tasks.sweep.progress import ProgressTracker, SweepProgress
-from tasks.sweep.shared_trials import TrialPool
 
 
 class TrialSource(Protocol):
-    """Hands out trials one after the other, and learns how they ended."""
+    """Yields trials one after the other, and learns how they ended."""
 
     def next(self) -> TrialSpec | None:
         """Returns the next trial, or None when there are no more."""
 
     def tell(self, record: TrialRecord) -> None:
-        """Takes note of how a trial ended."""
+        """Receives the record of a trial that has ended."""
 
 
 class ListedTrials:
@@ -39,11 +38,11 @@ class ListedTrials:
         return next(self._specs, None)
 
     def tell(self, record: TrialRecord) -> None:
-        """Does nothing: what was listed does not depend on results."""
+        """Does nothing: the list does not depend on results."""
 
 
 class SearchThenRepeats:
-    """The trials of a search, and when all of them have ended, those that it leads to."""
+    """The trials of a search and, when all of them have ended, the repeats of its winners."""
 
     def __init__(
         self,
@@ -77,24 +76,11 @@ class SearchThenRepeats:
         return repeat
 
     def tell(self, record: TrialRecord) -> None:
-        """Takes note of how a trial ended."""
+        """Receives the record of a trial that has ended."""
         if record.spec.phase == "search":
             self._running.discard(record.spec.trial_id)
             self._records.append(record)
             self._search.tell(record)
-
-
-LOGGER = logging.getLogger(__name__)
-
-
-def is_final_whole(folder: Path, *, epochs: int) -> bool:
-    """Tells whether a trial's folder has the whole checkpoint of its last epoch."""
-    try:
-        load_checkpoint(checkpoint_path(folder / "checkpoints", epochs))
-    except (DamagedCheckpoint, FileNotFoundError) as error:
-        LOGGER.warning("%s Its trial goes on from the checkpoint before.", error)
-        return False
-    return True
 
 
 PRUNED = "after epoch {epoch} its score {score:.4f} was behind the others of its arm."
@@ -106,10 +92,10 @@ def _ignore(*_: Any) -> None:
 
 @dataclass(frozen=True)
 class SweepEvents:
-    """Who wants to know of a sweep's progress; all are called on the driver.
+    """The listeners of a sweep; all are called on the driver.
 
-    A trial that an earlier process ran is told again from its start, so a listener that was
-    killed misses nothing; it has to take a second telling of the same.
+    The events of a trial that an earlier process ran are repeated from its start, so a listener
+    that was killed misses nothing. It must accept an event that it has received before.
     """
 
     on_update: Callable[[SweepProgress], None] = _ignore
@@ -119,7 +105,7 @@ class SweepEvents:
 
 
 class Conductor:
-    """Leads the trials of a sweep from their source to the ledger."""
+    """Leads the trials of a sweep from their source to their records."""
 
     def __init__(
         self,
@@ -129,7 +115,6 @@ class Conductor:
         tracker: ProgressTracker,
         events: SweepEvents,
         halving: SuccessiveHalving | None = None,
-        pool: TrialPool | None = None,
         max_failed: int,
     ) -> None:
         self.records: dict[str, TrialRecord] = {}
@@ -139,15 +124,20 @@ class Conductor:
         self._tracker = tracker
         self._events = events
         self._halving = halving
-        self._pool = pool or TrialPool(ledger)
         self._max_failed = max_failed
         self._epochs: dict[str, list[Mapping[str, Any]]] = {}
-        self._waiting: TrialSpec | None = None
+        self._looked_at: TrialSpec | None = None
         self._error: Exception | None = None
+        self._running: dict[str, list[TrialSpec]] = {}
+        """By key: the trial that runs, and others with the same key, which wait for it."""
+        self._ready: deque[TrialSpec] = deque()
+        """Trials that have waited for one with the same key and must run themselves."""
+        self._elsewhere: deque[TrialSpec] = deque()
+        """Trials that another process trains at the moment."""
 
     @property
     def must_stop(self) -> bool:
-        """Whether the sweep cannot go on."""
+        """Whether the sweep cannot continue."""
         return self.has_too_many_failures or self._error is not None
 
     @contextmanager
@@ -170,87 +160,101 @@ class Conductor:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no more trials will come; before that, none may be there for the moment."""
-        return self._source.is_exhausted or self.must_stop
+        """Whether no more trials will come; before that, there may be none for the moment."""
+        has_waiting = any(len(specs) > 1 for specs in self._running.values())
+        is_empty = not (has_waiting or self._ready or self._elsewhere)
+        return (self._source.is_exhausted and is_empty) or self.must_stop
 
     def has_next(self) -> bool:
         """Returns whether there is a trial to run."""
-        self._waiting = self.next()
-        return self._waiting is not None
+        self._looked_at = self.next()
+        return self._looked_at is not None
 
     def next(self) -> TrialSpec | None:
-        """Returns the next trial to run, or None; those that have ended are only told of."""
-        if self._waiting is not None:
-            waiting, self._waiting = self._waiting, None
-            return waiting
-        while not self.must_stop and (spec := self._source.next()) is not None:
+        """Returns the next trial to run, or None; ended trials are passed to the listeners."""
+        if self._looked_at is not None:
+            looked_at, self._looked_at = self._looked_at, None
+            return looked_at
+        while not self.must_stop and (spec := self._take()) is not None:
             self._tracker.phase = spec.phase
-            record = self._find(spec) or self._take_over(spec)
-            if record is None:
-                self._ledger.open(spec)
+            key = self._ledger.key(spec)
+            if key in self._running:
+                self._running[key].append(spec)
+            elif not self._finish_if_ended(spec):
+                self._running[key] = [spec]
                 return spec
-            self._tell_earlier(spec, self._ledger.folder / record.folder)
-            self._finish(record)
         return None
 
     def start(self, spec: TrialSpec) -> None:
-        """Notes that a trial runs; a restarted one is not announced again."""
+        """Records that a trial runs; a restarted one is not announced again."""
         if spec.trial_id not in self._epochs:
             self._tracker.start(spec.trial_id)
-            self._tell_earlier(spec, self._ledger.trial_folder(spec))
+            self._repeat_events(spec)
             self._update()
 
     def report(self, spec: TrialSpec, epoch: Mapping[str, Any]) -> bool:
-        """Takes note of an epoch and returns whether the trial goes on."""
+        """Records an epoch and returns whether the trial continues."""
         epochs = self._epochs.setdefault(spec.trial_id, [])
         # After a restart the last epochs come again, bit for bit the same, unless the trial was
-        # begun anew on another kind of device: then what was known of it no longer holds.
+        # started anew on another kind of device: then its earlier epochs no longer hold.
         earlier = [known for known in epochs if known["epoch"] < epoch["epoch"]]
         again = [known for known in epochs if known["epoch"] == epoch["epoch"]]
         if not again or repr(again[0].get("train_loss")) != repr(epoch.get("train_loss")):
             epochs[:] = [*earlier, epoch]
             self._events.on_epoch(spec, epoch)
         self._update()
-        if self._halving is None or not self.judges(spec):
-            return True
-        return self._judge(self._halving, spec, epochs)
+        return self._survives(spec, epochs)
 
     def judges(self, spec: TrialSpec) -> bool:
-        """Returns whether a trial may be stopped after any epoch for being behind others."""
-        return self._halving is not None and spec.phase != "repeat"
+        """Returns whether a trial may be pruned after any epoch."""
+        return self._halving is not None and spec.phase == "search"
 
     def end(self, spec: TrialSpec, *, error: str = "") -> None:
-        """Takes note that a trial ended; what ended without result was stopped, and is kept."""
-        if error:
-            self._ledger.end(spec, outcome="failed", reason=error)
-        record = self._ledger.find(spec)
+        """Records that a worker has left a trial; one without a result was stopped, and is kept.
+
+        Args:
+            spec: the trial.
+            error: why no worker could end it, if that is known.
+        """
+        if not error:
+            self._judge_recorded(spec)
+        record = self._ledger.end(spec, error=error)
         if record is not None and spec.trial_id not in self.records:
             self._finish(record)
+        _, *waiting = self._running.pop(self._ledger.key(spec), [spec])
+        self._ready += [other for other in waiting if not self._finish_if_ended(other)]
 
-    def _find(self, spec: TrialSpec) -> TrialRecord | None:
-        """Returns the record of a trial that ended and can be used."""
+    def _take(self) -> TrialSpec | None:
+        """Returns the next trial to look at; those that another process trains come last."""
+        if self._ready:
+            return self._ready.popleft()
+        while (spec := self._source.next()) is not None:
+            journal = self._ledger.journal(spec)
+            if journal.key in self._running or not journal.is_locked():
+                return spec
+            self._elsewhere.append(spec)
+        # Its worker waits for the other process to end.
+        return self._elsewhere.popleft() if self._elsewhere else None
+
+    def _finish_if_ended(self, spec: TrialSpec) -> bool:
+        """Requests a trial; returns whether it has ended, here or in another study."""
+        journal = self._ledger.open(spec)
+        self._judge_recorded(spec)
         record = self._ledger.find(spec)
-        if record is None or spec.phase != "repeat" or record.status != "finished":
-            return record
-        folder = self._ledger.trial_folder(spec)
-        if is_final_whole(folder, epochs=record.epochs):
-            return record
-        # Its last checkpoint is what is judged on the test classes; it goes on from the one before.
-        (folder / "result.json").unlink()
-        return None
+        if record is None:
+            return False
+        if record.status == "finished" and not has_usable_result(journal, spec):
+            return False
+        self._repeat_events(spec, last=record.epochs)
+        self._finish(record)
+        return True
 
-    def _take_over(self, spec: TrialSpec) -> TrialRecord | None:
-        """Returns the record of a trial that was trained already under another name."""
-        # Whether a trial goes on depends on the others of its search, and is not looked up.
-        if self._halving is not None and spec.phase == "search":
-            return None
-        return self._pool.take_over(spec)
-
-    def _tell_earlier(self, spec: TrialSpec, folder: Path) -> None:
+    def _repeat_events(self, spec: TrialSpec, *, last: int | None = None) -> None:
         self._events.on_trial_start(spec)
-        recorded = read_epochs(folder)
-        self._epochs[spec.trial_id] = list(recorded)
-        for epoch in recorded:
+        recorded = self._ledger.journal(spec).epochs()
+        kept = [epoch for epoch in recorded if last is None or epoch["epoch"] <= last]
+        self._epochs[spec.trial_id] = list(kept)
+        for epoch in kept:
             self._events.on_epoch(spec, epoch)
 
     def _finish(self, record: TrialRecord) -> None:
@@ -258,53 +262,53 @@ class Conductor:
         self._epochs.pop(record.spec.trial_id, None)
         if record.status == "failed":
             self.failures.append(record)
-        self._pool.add(record)
         self._source.tell(record)
         self._tracker.end(record)
         self._events.on_trial_end(record)
         self._update()
 
-    def _judge(
-        self, halving: SuccessiveHalving, spec: TrialSpec, epochs: list[Mapping[str, Any]]
-    ) -> bool:
-        score, epoch = selected_score(epochs, spec.config), int(epochs[-1]["epoch"])
-        goes_on = halving.judge(
-            group_of(spec),
-            spec.trial_id,
-            epoch=epoch,
-            num_epochs=spec.config.training.epochs,
-            score=score,
+    def _judge_recorded(self, spec: TrialSpec) -> None:
+        """Judges the epochs in the journal, which another study may have trained."""
+        if self.judges(spec) and self._ledger.find_own_end(spec) is None:
+            epochs = self._ledger.journal(spec).epochs()
+            for count in range(1, len(epochs) + 1):
+                if not self._survives(spec, epochs[:count]):
+                    return
+
+    def _survives(self, spec: TrialSpec, epochs: Sequence[Mapping[str, Any]]) -> bool:
+        """Returns whether a trial continues after its last epoch; records a verdict."""
+        if self._halving is None or not self.judges(spec):
+            return True
+        group, score = group_of(spec), selected_score(epochs, spec.config)
+        epoch, num_epochs = int(epochs[-1]["epoch"]), spec.config.training.epochs
+        is_new = self._halving.is_at_rung(group, spec.trial_id, epoch=epoch, num_epochs=num_epochs)
+        survives = self._halving.judge(
+            group, spec.trial_id, epoch=epoch, num_epochs=num_epochs, score=score
         )
-        if not goes_on:
+        if not survives:
             # Written before the trial is stopped, so that a kill in between loses no verdict.
             reason = PRUNED.format(epoch=epoch, score=score)
-            self._ledger.end(spec, outcome="stopped", reason=reason)
-        return goes_on
+            self._ledger.prune(spec, epoch=epoch, reason=reason)
+        elif is_new and score is not None:
+            self._ledger.judge(spec, epoch=epoch, score=score)
+        return survives
 
     def _update(self) -> None:
         self._events.on_update(self._tracker.now())
 
 
 def group_of(spec: TrialSpec) -> str:
-    """Returns whom a trial is compared with when it may be pruned: its arm in the same fold."""
+    """Returns the group in which a trial is judged: its arm in the same fold."""
     return f"{spec.arm} fold {spec.config.data.fold}"
 
 
 def refill_rungs(halving: SuccessiveHalving, ledger: Ledger) -> None:
-    """Enters what earlier processes recorded, so that a resumed sweep prunes as an unbroken one.
-
-    The last epoch of a trial that has not ended is left out: it is reported again, and judged.
-    """
-    for spec in ledger.known_specs():
-        if spec.phase != "search":
-            continue
-        epochs = ledger.epochs(spec)
-        judged = epochs if ledger.find(spec) else epochs[:-1]
-        for count in range(1, len(judged) + 1):
-            halving.note(
-                group_of(spec),
-                spec.trial_id,
-                epoch=int(judged[count - 1]["epoch"]),
-                num_epochs=spec.config.training.epochs,
-                score=selected_score(judged[:count], spec.config),
-            )
+    """Enters the scores of earlier processes, so that a resumed sweep prunes as an unbroken one."""
+    for judged in ledger.judged():
+        halving.note(
+            group_of(judged.spec),
+            judged.spec.trial_id,
+            epoch=judged.epoch,
+            num_epochs=judged.spec.config.training.epochs,
+            score=judged.score,
+        )

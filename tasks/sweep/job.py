@@ -25,8 +25,6 @@ JOB = "job"
 """Key of Tune's config that holds a trial's job, as JSON so that Tune does not interpret it."""
 EPOCHS = "epoch_reports"
 """Key of Tune's result that holds the reports of one or more epochs, as JSON."""
-HUNG_FILE = "hung.txt"
-"""In a trial's folder: why its last process was killed, where it hung."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,11 @@ class TrialJob:
     """Everything that a worker needs to know about a trial, as plain values."""
 
     spec: dict[str, Any]
-    folder: str
-    """The trial's folder in the ledger, absolute, seen by every node."""
+    key: str
+    store: str
+    """Location of the store of trials, which every node reaches."""
+    note: str
+    """File that gets the reason if the watchdog kills the worker."""
     working_folder: str
     """Base of the configuration's relative paths, where a node has it."""
     data_version: str

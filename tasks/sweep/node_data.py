@@ -1,4 +1,4 @@
-"""What trials start from: the ledger of their sweep, and data read in place or fetched once."""
+"""The inputs of trials: the ledger of their study, and data read in place or fetched once."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -9,8 +9,9 @@ from dml_core.config import TrialConfig
 from dml_core.config.pipeline import DataAccessConfig, RayConfig
 from dml_core.data.prepared import DevelopmentData, open_development
 from dml_core.data.prepared_info import load_info
-from dml_core.trials.journal import Ledger
 from dml_core.trials.key import expect_device, hash_training_code
+from dml_core.trials.ledger import Ledger
+from dml_core.trials.store import LocalStore
 from tasks.versioning.restoring import Identity, ensure_whole, find_damage, identify_files
 
 DataSource = dict[str, Any]
@@ -41,11 +42,18 @@ def remember_versions() -> Callable[[TrialConfig], str]:
     return find
 
 
-def open_ledger(folder: Path, ray: RayConfig) -> Ledger:
-    """Returns the ledger of a sweep of this code on a cluster, with the installed libraries."""
+def open_ledger(folder: Path, ray: RayConfig, *, trials: Path) -> Ledger:
+    """Returns the ledger of a study for this code and the installed libraries.
+
+    Args:
+        folder: the study's working folder.
+        ray: where its trials run.
+        trials: the journals of all studies.
+    """
     is_here = ray.address == "local"
     return Ledger(
         folder,
+        LocalStore(trials),
         code=hash_training_code(),
         data_version=remember_versions(),
         expect_device=lambda config: expect_device(config.training.device, is_here=is_here),

@@ -1,18 +1,31 @@
 """Runs the sweep of a study on Ray: the search of all arms, then the winners over the seeds."""
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dml_core.config.loading import to_flat_dict
 from dml_core.config.pipeline import PipelineConfig
+from dml_core.data.atomic_folder import folder_lock, replaced_folder
 from dml_core.studies.resolved import ResolvedStudy
+from dml_core.training.checkpoint import (
+    DamagedCheckpoint,
+    checkpoint_path,
+    load_checkpoint,
+    save_checkpoint,
+)
 from dml_core.trials.halving import SuccessiveHalving
-from dml_core.trials.journal import Ledger, say_mixed_devices
+from dml_core.trials.journal import EPOCHS_FILE, Journal, describe_mixed_devices, read_device
 from dml_core.trials.key import hash_training_code, read_libraries
+from dml_core.trials.ledger import Ledger, hold_folder
 from dml_core.trials.spec import TrialRecord, TrialSpec, spec_to_plain
-from dml_core.trials.winners import choose_winners
+from dml_core.trials.store import TrialStore
+from dml_core.trials.table import write_trials
+from dml_core.trials.winners import Winner, choose_winners
+from tasks.study import StudyContext
 from tasks.sweep.cluster import connect, count_concurrent
 from tasks.sweep.conductor import (
     Conductor,
@@ -23,23 +36,31 @@ from tasks.sweep.conductor import (
     refill_rungs,
 )
 from tasks.sweep.job import TrialJob
-from tasks.sweep.lock import hold_folder
 from tasks.sweep.node_data import describe_data, open_ledger, remember_sources
-from tasks.sweep.output import SweepResult, write_sweep
 from tasks.sweep.progress import ProgressTracker, SweepProgress
-from tasks.sweep.shared_trials import TrialPool, read_origin
-
-__all__ = ["SweepResult", "TooManyFailures", "run_sweep"]
-
 
 LOGGER = logging.getLogger(__name__)
 
 STOPPED_FILE = "stopped-by-failures"
-"""Says in a working folder that its last sweep was stopped by failed trials."""
+"""In a working folder: failed trials have stopped its last sweep."""
+TUNE_FOLDER = "tune"
 
 
 class TooManyFailures(ValueError):
-    """More trials failed than sweep.max_failed_fraction allows; the ledger is kept."""
+    """More trials failed than sweep.max_failed_fraction allows; all journals are kept."""
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """Everything that a sweep found out."""
+
+    search_records: list[TrialRecord]
+    winners: dict[str, Winner]
+    repeat_records: list[TrialRecord]
+    folder: Path
+    """Where trials.parquet and the winners are."""
+    num_shared: int = 0
+    """Trials that were not trained here, since another study had trained the same key."""
 
 
 def _ignore(*_: Any) -> None:
@@ -52,7 +73,7 @@ def run_sweep(
     *,
     folder: Path,
     output: Path | None = None,
-    sweeps: Path | None = None,
+    trials: Path | None = None,
     on_begin: Callable[[], Any] = _ignore,
     on_update: Callable[[SweepProgress], None] = _ignore,
     on_trial_start: Callable[[TrialSpec], None] = _ignore,
@@ -61,21 +82,20 @@ def run_sweep(
 ) -> SweepResult:
     """Searches every arm with the same budget, repeats the winners, and writes the result.
 
-    Called again after any interruption it goes on where it stopped: what ended is not run again.
+    Called again after any interruption it resumes: trials that have ended are not run again.
 
     Args:
         study: the question.
         pipeline: where and within which limits it runs.
-        folder: the working folder, `results/.sweeps/<study>`; every node must see it.
-        output: what the sweep leaves; by default `results/<study>/sweep` beside it.
-        sweeps: holds the working folders of all studies; a trial that ended in one of them with the
-            same configuration, code and data is taken over. None trains all.
+        folder: the study's working folder, `results/.sweeps/<study>`.
+        output: folder of the result; by default `results/<study>/sweep` beside it.
+        trials: the journals of all studies, by default `results/.trials`; every node must see it.
         on_begin: called first, once no other process can work in the folder.
-        on_update: gets the progress after each change.
-        on_trial_start: gets each trial's spec. This and the next two are called on the driver,
+        on_update: receives the progress after each change.
+        on_trial_start: receives each trial's spec. This and the next two are called on the driver,
             again from the start for trials of an earlier process.
-        on_epoch: gets each epoch's report.
-        on_trial_end: gets each trial's record.
+        on_epoch: receives each epoch's report.
+        on_trial_end: receives each trial's record.
 
     Raises:
         SweepIsRunning: when another process works in the folder.
@@ -84,28 +104,29 @@ def run_sweep(
     """
     folder = folder.resolve()
     output = output or folder.parent.parent / folder.name / "sweep"
+    trials = trials.resolve() if trials else folder.parent.parent / ".trials"
     events = SweepEvents(on_update, on_trial_start, on_epoch, on_trial_end)
     with hold_folder(folder):
         on_begin()
-        result = _run(study, pipeline, folder, output, sweeps, events)
-        write_sweep(study, result, working_folder=folder, versions=_versions(study))
+        ledger = open_ledger(folder, pipeline.ray, trials=trials)
+        result = _run(study, pipeline, ledger, output, events)
+        write_sweep(study, result, ledger.store, versions=_versions(study))
+        ledger.remove_superseded()
     return result
 
 
 def _run(
     study: ResolvedStudy,
     pipeline: PipelineConfig,
-    folder: Path,
+    ledger: Ledger,
     output: Path,
-    sweeps: Path | None,
     events: SweepEvents,
 ) -> SweepResult:
-    ledger = open_ledger(folder, pipeline.ray)
-    for line in ledger.say_outdated():
+    for line in ledger.describe_stale():
         LOGGER.warning("%s: %s", study.name, line)
     total = count_trials(study)
     max_failed = int(pipeline.sweep.max_failed_fraction * total)
-    _forget_failures(ledger)
+    _retry_failures(ledger)
     tracker = ProgressTracker(study.name, total=total)
     conductor = Conductor(
         SearchThenRepeats(_search(study, ledger), lambda found: _make_repeats(study, found)),
@@ -113,10 +134,9 @@ def _run(
         tracker=tracker,
         events=events,
         halving=_make_halving(study, ledger),
-        pool=TrialPool(ledger, sweeps),
         max_failed=max_failed,
     )
-    # Nothing to run means no cluster to wait for.
+    # Without a trial to run, no cluster is needed.
     if conductor.has_next():
         workers = max(study.arm_config(arm.name).trial.workers for arm in study.arms)
         with connect(pipeline.ray, workers=workers):
@@ -124,12 +144,13 @@ def _run(
             _compute_frozen_trunks(study, pipeline)
             _run_on_cluster(conductor, pipeline, ledger, workers)
     if conductor.has_too_many_failures:
-        (folder / STOPPED_FILE).touch()
-        raise TooManyFailures(_say_failures(study, conductor.failures, max_failed))
+        (ledger.folder / STOPPED_FILE).touch()
+        raise TooManyFailures(_describe_failures(study, ledger, conductor.failures, max_failed))
     records = list(conductor.records.values())
-    if line := say_mixed_devices(folder / record.folder for record in records):
+    devices = (read_device(ledger.journal(record.spec).epochs()) for record in records)
+    if line := describe_mixed_devices(devices):
         LOGGER.warning("%s: %s", study.name, line)
-    num_shared = sum(_is_shared(record, folder) for record in records)
+    num_shared = sum(ledger.is_shared(record.spec) for record in records)
     return replace(_collect(study, records, output), num_shared=num_shared)
 
 
@@ -137,6 +158,30 @@ def count_trials(study: ResolvedStudy) -> int:
     """Returns how many trials a sweep has, search and repeats together."""
     num_searched = len(study.searched_arms) * study.trials_per_arm * study.folds
     return num_searched + len(study.arms) * len(study.seeds)
+
+
+def count_shared_trials(context: StudyContext) -> int:
+    """Returns how many trials of a study need no training, since another study has trained them.
+
+    Only trials that are known before the study runs are counted.
+    """
+    ray, trials = context.project.pipeline.ray, context.trials_folder
+    ledger = open_ledger(context.working_folder, ray, trials=trials)
+    return sum(
+        not ledger.knows(spec) and ledger.journal(spec).has_ended()
+        for spec in list_known_trials(context.study)
+    )
+
+
+def list_known_trials(study: ResolvedStudy) -> list[TrialSpec]:
+    """Returns the trials of a study that depend on no result.
+
+    These are all of a grid or random search that does not prune, and the repeats of arms that tune
+    nothing.
+    """
+    is_listed = study.searcher != "tpe" and study.scheduler.name == "none"
+    untuned: dict[str, dict[str, Any]] = {arm.name: {} for arm in study.arms if not arm.space}
+    return [*(study.search_specs() if is_listed else []), *study.repeat_specs(untuned)]
 
 
 def _search(study: ResolvedStudy, ledger: Ledger) -> TrialSource:
@@ -178,11 +223,14 @@ def _run_on_cluster(
     from tasks.sweep.tune import run_tune_job
 
     working_folder, find_source = str(Path.cwd()), remember_sources(pipeline.data_access)
+    tune_folder = ledger.folder / TUNE_FOLDER
 
     def make_job(spec: TrialSpec) -> TrialJob:
         return TrialJob(
             spec=spec_to_plain(spec),
-            folder=str(ledger.trial_folder(spec)),
+            key=ledger.key(spec),
+            store=ledger.store.location,
+            note=str(tune_folder / f"hung-{spec.trial_id}.txt"),
             working_folder=working_folder,
             data_version=ledger.data_version(spec),
             data_source=find_source(spec.config),
@@ -192,13 +240,7 @@ def _run_on_cluster(
             libraries=ledger.libraries,
         )
 
-    run_tune_job(
-        conductor,
-        pipeline,
-        folder=ledger.folder / "tune",
-        make_job=make_job,
-        workers=workers,
-    )
+    run_tune_job(conductor, pipeline, folder=tune_folder, make_job=make_job, workers=workers)
 
 
 def _collect(study: ResolvedStudy, records: list[TrialRecord], output: Path) -> SweepResult:
@@ -212,36 +254,94 @@ def _collect(study: ResolvedStudy, records: list[TrialRecord], output: Path) -> 
     return SweepResult(searched, choose_winners(study, searched), repeated, output)
 
 
-def _is_shared(record: TrialRecord, folder: Path) -> bool:
-    origin = read_origin(folder / record.folder)
-    return origin is not None and origin.study != folder.name
-
-
-def _forget_failures(ledger: Ledger) -> None:
-    """Lets failed trials run again where they had stopped the sweep: something was mended."""
+def _retry_failures(ledger: Ledger) -> None:
+    """Runs failed trials again if they had stopped the sweep: the cause was fixed meanwhile."""
     marker = ledger.folder / STOPPED_FILE
-    if not marker.exists():
-        return
-    for spec in list(ledger.known_specs()):
-        record = ledger.find(spec)
-        if record is not None and record.status == "failed":
-            ledger.forget(spec)
-    marker.unlink()
+    if marker.exists():
+        ledger.retry_failures()
+        marker.unlink()
 
 
 def _versions(study: ResolvedStudy) -> dict[str, Any]:
-    """Returns what else than the study the results depend on."""
+    """Returns the versions that the results depend on beside the study."""
     configs = [study.arm_config(arm.name) for arm in study.arms]
     data = sorted({describe_data(config) for config in configs})
     return {"code": hash_training_code(), "data": data, "libraries": read_libraries()}
 
 
-def _say_failures(study: ResolvedStudy, failures: Sequence[TrialRecord], max_failed: int) -> str:
+def _describe_failures(
+    study: ResolvedStudy, ledger: Ledger, failures: Sequence[TrialRecord], max_failed: int
+) -> str:
     reasons = list(dict.fromkeys(record.reason for record in failures))[:3]
     listed = "".join(f"\n  - {reason}" for reason in reasons)
+    results = Path(ledger.store.location) / failures[0].key / "result.json"
     return (
         f"study {study.name} was stopped: {len(failures)} trials failed, and "
         f"sweep.max_failed_fraction allows {max_failed}, since more point to a mistake that every "
-        f"trial makes. The first reasons:{listed}\nMend that and run the same command again: "
-        "finished trials are kept, failed ones run again. Each trial's failure.txt tells more."
+        f"trial makes. The first reasons:{listed}\nFix the cause and run the same command again: "
+        "finished trials are kept, failed ones run again. A trial that raised has its traceback in "
+        f"its result.json, such as {results}"
     )
+
+
+def write_sweep(
+    study: ResolvedStudy, result: SweepResult, store: TrialStore, *, versions: Mapping[str, Any]
+) -> None:
+    """Writes a sweep's folder atomically; an older one stays until then.
+
+    It gets trials.parquet, winners.json (by arm), sweep.json (what the sweep was made of) and
+    `winners/<arm>-seed<k>/` with checkpoint.pt, epochs.jsonl and config.json.
+    """
+    with folder_lock(result.folder), replaced_folder(result.folder) as partial:
+        write_trials([*result.search_records, *result.repeat_records], partial / "trials.parquet")
+        winners = {arm: asdict(winner) for arm, winner in result.winners.items()}
+        _write_json(partial / "winners.json", winners)
+        _write_json(partial / "sweep.json", _describe_sweep(study, result, versions))
+        (partial / "winners").mkdir()
+        for record in result.repeat_records:
+            if record.status == "finished":
+                _copy_winner(record, Journal(store, record.key), partial / "winners")
+
+
+def _describe_sweep(
+    study: ResolvedStudy, result: SweepResult, versions: Mapping[str, Any]
+) -> dict[str, Any]:
+    is_ordered = study.searcher == "tpe" or study.scheduler.name == "asha"
+    return {
+        "study": study.name,
+        "digest": study.digest,
+        "searcher": study.searcher,
+        "scheduler": study.scheduler.name,
+        "order_matters": is_ordered,
+        "shared_trials": result.num_shared,
+        "note": (
+            "tpe and asha decide by the trials that have ended so far: another order of the same "
+            "trials may lead to another choice."
+            if is_ordered
+            else "every run of this sweep makes the same trials with the same results."
+        ),
+        **versions,
+    }
+
+
+def _copy_winner(record: TrialRecord, journal: Journal, winners: Path) -> None:
+    spec = record.spec
+    target = winners / f"{spec.arm}-seed{spec.config.seed}"
+    target.mkdir()
+    try:
+        # No earlier one will do: the winner's scores are those of the last checkpoint.
+        checkpoint = load_checkpoint(checkpoint_path(journal.checkpoints, record.epochs))
+    except (DamagedCheckpoint, FileNotFoundError) as error:
+        raise ValueError(
+            f"trial {spec.trial_id} finished, but its last checkpoint was lost: {error} Run the "
+            "same command again, which trains its last epochs again from the checkpoint before."
+        ) from error
+    # A node may have read its data elsewhere; the winner names the study's own paths.
+    save_checkpoint(replace(checkpoint, config=spec.config), target / "checkpoint.pt")
+    epochs = journal.store.read(journal.key, EPOCHS_FILE) or ""
+    (target / EPOCHS_FILE).write_text(epochs, encoding="utf-8")
+    _write_json(target / "config.json", to_flat_dict(spec.config))
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -11,18 +11,18 @@ from tasks.study import StudyContext, StudyRequest, load_context
 from tasks.versioning.restoring import ensure_whole
 
 
-# No time-out of Prefect's, which would end the driver and leave the trials: sweep.timeout_seconds
-# stops them first. Failed trials are the sweep's own matter and no reason for a retry.
+# No time-out of Prefect, which would end the driver and leave the trials: sweep.timeout_seconds
+# stops them first. The sweep itself handles failed trials, so they are no reason for a retry.
 @task(retries=1, retry_delay_seconds=30, retry_condition_fn=is_momentary)
 def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
-    """Writes trials.parquet and the winners; a killed sweep goes on where it stopped.
+    """Writes trials.parquet and the winners; a killed sweep resumes.
 
     Args:
         request: the study.
         show: how progress is shown: auto (a live table in a terminal), json, or none.
     """
     context = load_context(request)
-    with clear_machine_faults(context.working_folder):
+    with clear_machine_faults(context.trials_folder.parent):
         context.working_folder.mkdir(parents=True, exist_ok=True)
         for data in context.datasets:
             ensure_whole(data)
@@ -30,29 +30,37 @@ def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
 
 
 def _sweep(context: StudyContext, show: str) -> Path:
+    # Late: these import torch, which a command without a stale sweep does not need.
+    from tasks.sweep.node_data import open_ledger
     from tasks.sweep.progress import show_progress
     from tasks.sweep.run import run_sweep
     from tasks.tracking.recorder import SweepRecorder
 
-    recorder = SweepRecorder(context.project.pipeline.mlflow, folder=context.working_folder)
+    pipeline, folder, trials = (
+        context.project.pipeline,
+        context.working_folder,
+        context.trials_folder,
+    )
+    ledger = open_ledger(folder, pipeline.ray, trials=trials)
+    recorder = SweepRecorder(pipeline.mlflow, store=ledger.store, key_of=ledger.key)
     try:
         with (
             show_progress(show) as update,
-            logged_run(context.working_folder, study=context.request.folder_name) as log,
+            logged_run(folder, study=context.request.folder_name) as log,
         ):
-            trials = TrialLog(log)
+            events = TrialLog(log)
             result = run_sweep(
                 context.study,
-                context.project.pipeline,
-                folder=context.working_folder,
+                pipeline,
+                folder=folder,
                 output=context.sweep_folder,
-                sweeps=context.working_folder.parent,
+                trials=trials,
                 # A second command for the same study must not touch the record of the first.
                 on_begin=lambda: recorder.start(context.study),
                 on_update=update,
                 on_trial_start=recorder.on_trial_start,
-                on_epoch=in_turn(recorder.on_epoch, trials.on_epoch),
-                on_trial_end=in_turn(recorder.on_trial_end, trials.on_trial_end),
+                on_epoch=in_turn(recorder.on_epoch, events.on_epoch),
+                on_trial_end=in_turn(recorder.on_trial_end, events.on_trial_end),
             )
         recorder.finish(result.winners)
     finally:

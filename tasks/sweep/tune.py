@@ -24,7 +24,6 @@ from tasks.sweep.cluster import count_concurrent, is_cluster_lost
 from tasks.sweep.conductor import Conductor
 from tasks.sweep.job import (
     EPOCHS,
-    HUNG_FILE,
     TrialJob,
     bundles_of,
     bundles_of_trial,
@@ -139,8 +138,8 @@ class LedCallback(_OnDriver, Callback):
 
     def _stops_for_machine(self, trial: Trial) -> bool:
         """Stops the sweep where a node cannot train, by its disk or its code."""
-        folder = Path(job_from_config(trial.config).folder)
-        fault = recall_fault(str(trial.get_error() or ""), folder)
+        store = Path(job_from_config(trial.config).store)
+        fault = recall_fault(str(trial.get_error() or ""), store)
         with self._conductor.kept_errors():
             if fault is not None:
                 raise fault
@@ -191,7 +190,7 @@ class LedStopper(_OnDriver, Stopper):
 
 def _why_it_died(trial: Trial) -> str:
     """Returns why a trial's worker died, in a line; empty where nobody knows."""
-    note = Path(job_from_config(trial.config).folder) / HUNG_FILE
+    note = Path(job_from_config(trial.config).note)
     if note.exists():
         return note.read_text(encoding="utf-8")
     lines = str(trial.get_error() or "").strip().splitlines()

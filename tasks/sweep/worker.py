@@ -1,9 +1,8 @@
-"""Works on one trial of a sweep, in whatever process it was sent to."""
+"""Trains one trial of a sweep in the process that received its job."""
 
-import fcntl
+import contextlib
 import logging
 import os
-import shutil
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,19 +16,24 @@ from dml_core.process_memory import prepare_memory
 from dml_core.training.checkpoint import Checkpoint, checkpoint_path
 from dml_core.training.ddp import WorkerGroup, WorkerLost
 from dml_core.training.determinism import choose_device
-from dml_core.training.in_folder import train_in_folder, train_other_rank
+from dml_core.training.in_folder import (
+    has_usable_result,
+    train_other_rank,
+    train_with_journal,
+)
 from dml_core.training.report import EpochReport
-from dml_core.trials.journal import note_device, note_start, read_device, read_epochs, write_end
+from dml_core.trials.journal import Journal, read_device
 from dml_core.trials.key import describe_device
 from dml_core.trials.spec import spec_from_plain
+from dml_core.trials.store import open_store
 from tasks.machine_faults import check_code, check_room, raise_machine_fault
-from tasks.sweep.job import HUNG_FILE, TrialJob
+from tasks.sweep.job import TrialJob
 from tasks.sweep.node_data import open_once, provide_data
 from tasks.sweep.watchdog import Watchdog
 from tasks.versioning.restoring import identify_files
 
 MESSAGES = "messages"
-"""Key of an epoch's report: what was said since the report before, where there is something."""
+"""Key of an epoch's report: the warnings since the previous report, if there are any."""
 _LOGGERS = ("dml_core", "tasks")
 
 
@@ -47,9 +51,9 @@ class _Collector(logging.Handler):
 
 @contextmanager
 def collected_warnings() -> Iterator[list[str]]:
-    """Yields a list to which the project's own warnings are added within the block.
+    """Yields a list that receives the project's own warnings within the block.
 
-    A worker's log goes with its cluster, and nobody reads it.
+    The driver logs them: the log of a worker is deleted with its cluster.
     """
     messages: list[str] = []
     handler = _Collector(messages)
@@ -63,7 +67,7 @@ def collected_warnings() -> Iterator[list[str]]:
 
 
 def take_messages(messages: list[str]) -> dict[str, list[str]]:
-    """Returns what goes into the next report, and empties the list."""
+    """Returns the entry for the next report, and empties the list."""
     taken = list(messages)
     messages.clear()
     return {MESSAGES: taken} if taken else {}
@@ -81,59 +85,55 @@ def _train_alone(job: TrialJob, config: TrialConfig) -> AbstractContextManager[W
 
 
 def work_on_trial(job: TrialJob, *, report: Report, start_group: StartGroup = _train_alone) -> None:
-    """Trains a trial to its end, or goes on with it, and leaves result.json in its folder.
+    """Trains a trial to its end, or resumes it, and leaves result.json in its journal.
 
-    Nothing that goes wrong inside the training is raised: it is the trial's outcome. What is the
-    machine's fault is raised, as the death of this process would be seen.
+    An error of the training is the trial's outcome. A fault of the machine is raised, so that the
+    driver sees it like the death of this process.
 
     Args:
         job: the trial.
-        report: gets an epoch's record after each epoch, and first those of an interrupted trial
-            that nobody may have heard of.
+        report: receives an epoch's report after each epoch, and first the earlier epochs of a
+            trial that resumes, which may not have reached the driver.
         start_group: starts the other ranks of a trial that has several.
 
     Raises:
         WorkerLost: when a rank is gone; the trial can resume with new workers.
-        MachineFault: when the trial's folder takes no more files.
+        MachineFault: when the store takes no more files.
         OutOfMemory: when this process gets no more memory.
         OtherCode: when this process has other code or libraries than the sweep.
     """
-    folder, config = Path(job.folder), spec_from_plain(job.spec).config
-    if (folder / "result.json").exists():
+    journal, spec = Journal(open_store(job.store), job.key), spec_from_plain(job.spec)
+    if has_usable_result(journal, spec):
         return
     check_code(job.code, job.libraries)
     prepare_memory()
     _enter_working_folder(job)
-
     limit = f"sweep.trial_timeout_seconds={job.timeout_seconds:g}"
-    reason, note = f"no epoch finished within {limit}.", folder / HUNG_FILE
+    reason, note = f"no epoch finished within {limit}.", Path(job.note)
     try:
         with (
             Watchdog(job.timeout_seconds, note=note, reason=reason) as watchdog,
             collected_warnings() as messages,
-            open(folder / "worker.lock", "a", encoding="ascii") as lock,
+            _locked(journal, watchdog),
         ):
-            # A worker of a killed driver may live for some seconds more; two would mix their files.
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "result.json").exists():
-                # Before the start counts: on a full disk nothing is begun.
-                check_room(folder)
-                _settle_on_device(folder, config)
-                note_start(folder)
+            if not has_usable_result(journal, spec):
+                # On a full disk no attempt begins.
+                check_room(Path(job.store))
+                journal.reopen()
                 note.unlink(missing_ok=True)
 
-                def tell(epoch: dict[str, Any]) -> None:
-                    # The driver may keep a trial waiting for as long as it likes.
+                def send(epoch: dict[str, Any]) -> None:
+                    # The driver may take any time to answer.
                     with watchdog.paused():
                         report({**epoch, **take_messages(messages)})
 
-                _train(job, config, folder, tell, start_group)
+                _train(job, spec.config, journal, send, start_group)
     except WorkerLost:
         raise
     except Exception as error:
-        raise_machine_fault(error, folder)
-        (folder / "failure.txt").write_text(traceback.format_exc(), encoding="utf-8")
-        write_end(folder, config, outcome="failed", reason=_summarize(error))
+        raise_machine_fault(error, Path(job.store))
+        reason, trace = _summarize(error), traceback.format_exc()
+        journal.write_failure(spec.config, reason=reason, traceback=trace)
 
 
 def work_as_other_rank(job: TrialJob, *, join: Callable[[TrialConfig], WorkerGroup]) -> None:
@@ -151,22 +151,34 @@ def work_as_other_rank(job: TrialJob, *, join: Callable[[TrialConfig], WorkerGro
     prepare_memory()
     _enter_working_folder(job)
     config, data = _open_data(job, spec_from_plain(job.spec).config)
+    journal = Journal(open_store(job.store), job.key)
     group = join(config)
     try:
-        train_other_rank(config, data, Path(job.folder), group=group)
+        train_other_rank(config, data, journal.checkpoints.parent, group=group)
     finally:
         group.close()
 
 
-def _settle_on_device(folder: Path, config: TrialConfig) -> None:
-    """Writes which kind of device trains; a trial that was begun on another kind starts anew."""
-    device, begun_on = describe_device(choose_device(config.training.device)), read_device(folder)
-    if begun_on and begun_on != device:
-        LOGGER.warning("it was begun on %s and is trained anew on %s.", begun_on, device)
-        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        (folder / "epochs.jsonl").unlink(missing_ok=True)
-    if begun_on != device:
-        note_device(folder, device)
+@contextmanager
+def _locked(journal: Journal, watchdog: Watchdog) -> Iterator[None]:
+    """Holds the trial's lock; waiting for it is not hanging.
+
+    Another study may train the same trial, and the worker of a killed driver may live for some
+    seconds more.
+    """
+    with contextlib.ExitStack() as stack:
+        with watchdog.paused():
+            stack.enter_context(journal.lock())
+        yield
+
+
+def _restart_on_other_device(journal: Journal, config: TrialConfig) -> None:
+    """Starts a trial from its first epoch if another kind of device began it."""
+    device = describe_device(choose_device(config.training.device))
+    before = read_device(journal.epochs())
+    if before and before != device:
+        LOGGER.warning("it was begun on %s and is trained anew on %s.", before, device)
+        journal.restart()
 
 
 def _enter_working_folder(job: TrialJob) -> None:
@@ -175,7 +187,7 @@ def _enter_working_folder(job: TrialJob) -> None:
 
 
 class DataChanged(Exception):
-    """The files that a trial reads were changed while it read them."""
+    """The data changed while a trial read them."""
 
 
 def _open_data(job: TrialJob, config: TrialConfig) -> tuple[TrialConfig, DevelopmentData]:
@@ -184,53 +196,49 @@ def _open_data(job: TrialJob, config: TrialConfig) -> tuple[TrialConfig, Develop
 
 
 def _train(
-    job: TrialJob, config: TrialConfig, folder: Path, report: Report, start_group: StartGroup
+    job: TrialJob, config: TrialConfig, journal: Journal, report: Report, start_group: StartGroup
 ) -> None:
-    # A judged trial's last epoch is judged again; of others it is unknown which were sent.
-    earlier = read_epochs(folder)
+    _restart_on_other_device(journal, config)
+    # The last epoch of a judged trial is judged again; for others it is unknown which were sent.
+    earlier = journal.epochs()
     for epoch in earlier[-1:] if job.is_judged else earlier:
         report(epoch)
-    while not _train_on_same_data(job, config, folder, report, start_group):
-        LOGGER.warning("its data were changed while it read them; the epoch is trained again.")
+    while not _train_on_same_data(job, config, journal, report, start_group):
+        LOGGER.warning("its data changed while it read them; the epoch is trained again.")
 
 
 def _train_on_same_data(
-    job: TrialJob,
-    config: TrialConfig,
-    folder: Path,
-    report: Report,
-    start_group: StartGroup,
+    job: TrialJob, config: TrialConfig, journal: Journal, report: Report, start_group: StartGroup
 ) -> bool:
-    """Trains to the end; returns False when the data changed on the way, which cost an epoch."""
+    """Trains to the end; returns False if the data changed, which costs an epoch."""
     config, data = _open_data(job, config)
     opened = identify_files(config.data)
 
     def on_epoch_end(epoch: EpochReport, _: Checkpoint) -> None:
-        # Looks at the files' times only: this is done after every epoch.
+        # Only compares the files' times: this is done after every epoch.
         if identify_files(config.data) != opened:
             raise DataChanged
         report(asdict(epoch))
 
     try:
         with start_group(job, config) as group:
-            train_in_folder(
+            train_with_journal(
                 config,
                 data,
-                folder,
+                journal,
                 on_epoch_end=on_epoch_end,
                 on_message=LOGGER.warning,
                 group=group,
             )
     except DataChanged:
-        _forget_last_epoch(folder)
+        _remove_last_checkpoint(journal)
         return False
     return True
 
 
-def _forget_last_epoch(folder: Path) -> None:
-    if epochs := read_epochs(folder):
-        last = int(epochs[-1]["epoch"])
-        checkpoint_path(folder / "checkpoints", last).unlink(missing_ok=True)
+def _remove_last_checkpoint(journal: Journal) -> None:
+    if epochs := journal.epochs():
+        checkpoint_path(journal.checkpoints, int(epochs[-1]["epoch"])).unlink(missing_ok=True)
 
 
 def _summarize(error: Exception) -> str:

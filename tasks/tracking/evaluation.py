@@ -15,6 +15,7 @@ from dml_core.config.loading import to_flat_dict
 from dml_core.measures.results import WinnerFolder, read_scores
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.trials.spec import TrialSpec
+from dml_core.trials.store import LocalStore
 from dml_core.trials.table import read_trials
 from tasks.evaluate import GRID_FILE, best_winner
 from tasks.study import StudyContext, StudyRequest, load_context
@@ -111,7 +112,7 @@ def _bring_up_to_date(context: StudyContext, tracking: Tracking, facts: SweepFac
     """Sends what MLflow lacks of the sweep."""
     SweepSync(tracking, context.study, facts).sync_finished(
         read_trials(context.sweep_folder / "trials.parquet"),
-        folder=context.working_folder,
+        store=LocalStore(context.trials_folder),
         winners=(context.sweep_folder / "winners.json").read_text(encoding="utf-8"),
     )
 

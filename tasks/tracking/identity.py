@@ -14,7 +14,7 @@ from dml_core.config import TrialConfig
 from dml_core.config.loading import to_flat_dict
 from dml_core.data.prepared_info import load_info
 from dml_core.studies.resolved import ResolvedStudy
-from dml_core.trials.key import digest_numbers, hash_training_code, read_libraries, say_libraries
+from dml_core.trials.key import digest_config, hash_training_code, read_libraries, say_libraries
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def make_trial_key(trial_id: str, config: TrialConfig) -> str:
 
     A search that goes another way may give the same id to another configuration.
     """
-    return hash_key(trial_id, digest_numbers(config))
+    return hash_key(trial_id, digest_config(config))
 
 
 def git_tags(facts: SweepFacts) -> dict[str, str]:

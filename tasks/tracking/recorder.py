@@ -9,7 +9,9 @@ from typing import Any, Self
 
 from dml_core.config.pipeline import MlflowConfig
 from dml_core.studies.resolved import ResolvedStudy
+from dml_core.trials.journal import Journal
 from dml_core.trials.spec import TrialRecord, TrialSpec
+from dml_core.trials.store import TrialStore
 from tasks.tracking.address import describe_store, first_line, open_tracking, reopen
 from tasks.tracking.identity import SweepFacts, make_trial_key, read_sweep_facts
 from tasks.tracking.runs import RunEnd
@@ -38,7 +40,8 @@ class SweepRecorder:
         self,
         config: MlflowConfig,
         *,
-        folder: Path,
+        store: TrialStore,
+        key_of: Callable[[TrialSpec], str],
         project: Path = Path(),
         on_message: Callable[[str], None] = print,
         interval_seconds: float = 2.0,
@@ -47,13 +50,15 @@ class SweepRecorder:
 
         Args:
             config: which store, and how long the start and the end wait for it.
-            folder: the sweep's working folder, with the trials' folders.
+            store: the journals of the trials.
+            key_of: returns a trial's key.
             project: the project's folder, with the code and the local store.
             on_message: gets a line when MLflow goes away, comes back or lacks something.
             interval_seconds: time between two rounds.
         """
         self.config = config
-        self.folder = folder
+        self.store = store
+        self._key_of = key_of
         self.project = project
         self._on_message = on_message
         self._interval_seconds = interval_seconds
@@ -139,13 +144,14 @@ class SweepRecorder:
         if not self._is_complete:
             self._on_message(
                 f"MLflow's record in {describe_store(self.tracking)} is not complete. Nothing is "
-                f"lost: it is in {self.folder}, and the same command sends it when MLflow is back."
+                f"lost: it is in {self.store.location}, and the same command sends it when MLflow "
+                "is back."
             )
         if self._refused:
             trial_id, reason = next(iter(self._refused.items()))
             self._on_message(
                 f"MLflow refuses the record of {len(self._refused)} trial(s), such as {trial_id}: "
-                f"{reason} Their files are in {self.folder / 'trials'}."
+                f"{reason} Their files are in {self.store.location}."
             )
         return self._is_complete and not self._refused
 
@@ -164,8 +170,8 @@ class SweepRecorder:
         key = make_trial_key(spec.trial_id, spec.config)
         with self._lock:
             if key not in self._trials:
-                folder = self.folder / "trials" / spec.trial_id
-                self._trials[key] = TrialState(spec, folder)
+                journal = Journal(self.store, self._key_of(spec))
+                self._trials[key] = TrialState(spec, journal)
             if record is not None:
                 self._trials[key].record = record
             self._changed.add(key)

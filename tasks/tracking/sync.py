@@ -10,12 +10,12 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
-from pathlib import Path
 from typing import Any, get_args
 
 from dml_core.studies.resolved import ResolvedStudy
-from dml_core.trials.journal import FILE_NAME, read_epochs
+from dml_core.trials.journal import EPOCHS_FILE, RESULT_FILE, SPEC_FILE, Journal
 from dml_core.trials.spec import TrialRecord, TrialSpec, TrialStatus
+from dml_core.trials.store import TrialStore
 from tasks.tracking.address import Tracking
 from tasks.tracking.identity import (
     SweepFacts,
@@ -43,10 +43,10 @@ FINISHED = RunEnd("FINISHED", "finished", "")
 
 @dataclass
 class TrialState:
-    """A trial as a sweep's driver knows it; its epochs are in its folder."""
+    """A trial as a sweep's driver knows it; its epochs are in its journal."""
 
     spec: TrialSpec
-    folder: Path
+    journal: Journal
     record: TrialRecord | None = None
     """How it ended; None for a trial that runs or was interrupted."""
     is_interrupted: bool = False
@@ -71,13 +71,16 @@ class SweepSync:
     def sync_trial(self, trial: TrialState) -> None:
         """Brings the run of one trial up to date; every request may be repeated."""
         runs, spec, end = self.runs, trial.spec, trial.end
-        epochs = _read_numbers(trial.folder)
+        epochs = _read_numbers(trial.journal, last=trial.record.epochs if trial.record else None)
         results = _list_results(trial.record)
         run_id = runs.open_nested(
             make_trial_key(spec.trial_id, spec.config),
             name=spec.trial_id,
-            tags=make_trial_tags(spec, self._facts, differs=self._differs),
-            time_ms=_changed_ms(trial.folder / "spec.json"),
+            tags={
+                **make_trial_tags(spec, self._facts, differs=self._differs),
+                "dml.key": trial.journal.key,
+            },
+            time_ms=_changed_ms(trial.journal, SPEC_FILE),
         )
         # The end is written last, so a run with that end and the last epoch has all the others.
         if trial.record is not None and runs.has(run_id, end, {**results, **_last_loss(epochs)}):
@@ -86,7 +89,7 @@ class SweepSync:
             runs.set_tags(run_id, {"dml.params_changed": ",".join(changed)})
         runs.log_epochs(run_id, epochs)
         if end is not None:
-            ended_ms = _changed_ms(trial.folder / "result.json") or _now_ms()
+            ended_ms = _changed_ms(trial.journal, RESULT_FILE) or _now_ms()
             runs.end(run_id, end, time_ms=ended_ms, metrics=results)
         elif runs.get_status(run_id) not in get_args(TrialStatus):
             # A trial that an earlier process finished is only reported again, and keeps its times.
@@ -108,18 +111,20 @@ class SweepSync:
             self.runs.end(run_id, end, time_ms=_now_ms())
         return run_id
 
-    def sync_finished(self, records: Iterable[TrialRecord], *, folder: Path, winners: str) -> None:
+    def sync_finished(
+        self, records: Iterable[TrialRecord], *, store: TrialStore, winners: str
+    ) -> None:
         """Brings all runs of a finished sweep up to date.
 
         Args:
             records: the trials, as in trials.parquet.
-            folder: the sweep's working folder; where it is missing, as on another machine than
-                the one that swept, the runs have no learning curves.
+            store: the journals; without them, as on another machine than the one that swept, the
+                runs have no learning curves.
             winners: content of winners.json.
         """
         self.runs.load()
         for record in records:
-            self.sync_trial(TrialState(record.spec, folder / record.folder, record))
+            self.sync_trial(TrialState(record.spec, Journal(store, record.key), record))
         self.sync_parent(FINISHED, winners)
 
 
@@ -149,11 +154,16 @@ def make_trial_tags(spec: TrialSpec, facts: SweepFacts, *, differs: str) -> dict
     )
 
 
-def _read_numbers(folder: Path) -> list[EpochNumbers]:
-    """Returns the epochs in a trial's folder, each with the time at which it ended."""
-    reports = read_epochs(folder)
-    # The file has no times: its own is that of the last epoch, and each took what it says.
-    ended_ms = _changed_ms(folder / FILE_NAME) or _now_ms()
+def _read_numbers(journal: Journal, *, last: int | None) -> list[EpochNumbers]:
+    """Returns the epochs of a journal, each with the time at which it ended.
+
+    Args:
+        journal: of the trial.
+        last: epochs after it are left out: another study may have resumed a pruned trial.
+    """
+    reports = [report for report in journal.epochs() if last is None or report["epoch"] <= last]
+    # The lines hold no times: the file's own is that of the last epoch, and each has its duration.
+    ended_ms = _changed_ms(journal, EPOCHS_FILE) or _now_ms()
     numbers = []
     for report in reversed(reports):
         numbers.append(EpochNumbers(int(report["epoch"]), ended_ms, to_epoch_metrics(report)))
@@ -180,11 +190,9 @@ def _list_results(record: TrialRecord | None) -> dict[str, float]:
     )
 
 
-def _changed_ms(path: Path) -> int | None:
-    try:
-        return int(path.stat().st_mtime * 1000)
-    except OSError:
-        return None
+def _changed_ms(journal: Journal, name: str) -> int | None:
+    seconds = journal.changed_at(name)
+    return None if seconds is None else int(seconds * 1000)
 
 
 def _now_ms() -> int:

@@ -14,7 +14,9 @@ from dml_core.training.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from dml_core.training.in_folder import read_epochs
+from dml_core.trials.journal import Journal, read_epochs
+from dml_core.trials.store import LocalStore
+from dml_core.trials.table import read_trials
 from tasks.study import StudyContext
 from tasks.versioning.restoring import PROJECT, NoGoodCopy, Source, repair_copies, restore_files
 
@@ -84,25 +86,27 @@ def _list_sources(context: StudyContext, folder: Path) -> dict[str, Source]:
 
     tracked = context.sweep_folder
     names = [(folder / name).relative_to(tracked).as_posix() for name in (FILE_NAME, EPOCHS)]
-    trial = context.working_folder / "trials" / folder.name
     return {
         "DVC's cache": lambda to: copy_tracked(PROJECT, tracked, names, to, store="cache"),
         "DVC's remote": lambda to: copy_tracked(PROJECT, tracked, names, to, store="remote"),
-        "the trial's own folder": lambda to: _copy_from_trial(trial, folder, to),
+        "the trial's own folder": lambda to: _copy_from_trial(context, folder, to),
     }
 
 
-def _copy_from_trial(trial: Path, winner: Path, target: Path) -> Path:
-    """Makes a winner's files from a trial as the sweep does."""
-    epochs = read_epochs(trial)
+def _copy_from_trial(context: StudyContext, winner: Path, target: Path) -> Path:
+    """Makes a winner's files from its trial's journal as the sweep does."""
+    records = read_trials(context.sweep_folder / "trials.parquet")
+    key = next((r.key for r in records if r.spec.trial_id == winner.name), "")
+    journal = Journal(LocalStore(context.trials_folder), key)
+    epochs = journal.epochs()
     last = epochs[-1]["epoch"] if epochs else 0
-    checkpoint = load_checkpoint(checkpoint_path(trial / "checkpoints", last))
+    checkpoint = load_checkpoint(checkpoint_path(journal.checkpoints, last))
     stored = json.loads((winner / "config.json").read_text(encoding="utf-8"))
     # A node may have read its data elsewhere; the winner has the study's own paths.
     config = resolve_trial_config(stored)
     made = target / winner.parent.name / winner.name
     save_checkpoint(replace(checkpoint, config=config), made / FILE_NAME)
-    shutil.copyfile(trial / EPOCHS, made / EPOCHS)
+    shutil.copyfile(journal.checkpoints.parent / EPOCHS, made / EPOCHS)
     return target
 
 

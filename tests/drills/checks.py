@@ -8,14 +8,15 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tests.drills.project import NUM_TRIALS, STUDY
+from tests.drills.project import NUM_TRIALS, STUDY, read_keys
 
-Ended = Mapping[str, tuple[str, int]]
-"""The starts and the time of the result of each ended trial."""
+Ended = Mapping[str, tuple[int, int]]
+"""The attempts and the time of the result of each ended trial."""
 Run = tuple[str, str, list[tuple[str, int, Any]]]
 """A run in MLflow: its trial (empty for the sweep's run), its status, each metric's steps."""
-RUN_COLUMNS = ("train_seconds", "resumed")
-"""Columns of trials.parquet that differ from run to run."""
+RUN_COLUMNS = ("train_seconds", "resumed", "key")
+"""Columns of trials.parquet that differ from run to run. A trial's key contains the kind of device,
+which a sweep knows only on its own cluster."""
 _TIMES = ("train.seconds", "train.images_per_second", "train.peak_memory_mib", "train_seconds")
 """Metrics whose values differ from run to run."""
 _RUN_FILES = ("logs", "mlartifacts", ".dml", ".dvc", "printed-", "server", "drill", "mlflow.db")
@@ -98,9 +99,9 @@ def compare_ended(before: Ended, after: Ended) -> list[str]:
 def count_starts(ended: Ended, *, at_most: int) -> list[str]:
     """Returns the trials that were started more often than the faults explain."""
     return [
-        f"trial {name} was started {len(starts)} times"
-        for name, (starts, _) in ended.items()
-        if len(starts) > at_most
+        f"trial {name} was started {attempts} times"
+        for name, (attempts, _) in ended.items()
+        if attempts > at_most
     ]
 
 
@@ -157,8 +158,16 @@ def read_runs(folder: Path) -> list[Run]:
 
 
 def list_files(folder: Path) -> set[str]:
-    """Returns the files of a project, without logs and names that differ from run to run."""
+    """Returns the files of a project, without logs and names that differ from run to run.
+
+    Journals are named by their first trial instead of by their key.
+    """
+    trials: dict[str, str] = {}
+    for trial, key in read_keys(folder).items():
+        trials.setdefault(key, trial)
     paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return {
-        str(path) for path in paths if not any(part.startswith(_RUN_FILES) for part in path.parts)
+        "/".join(trials.get(part, part) for part in path.parts)
+        for path in paths
+        if not any(part.startswith(_RUN_FILES) for part in path.parts)
     }

@@ -92,3 +92,12 @@ def change_params(folder: Path, params: Mapping[str, Any]) -> None:
 def _write_params(folder: Path, params: Mapping[str, Any]) -> None:
     text = json.dumps(unflatten(params), indent=2)
     (folder / "params.yaml").write_text(text + "\n", encoding="utf-8")
+
+
+def read_keys(folder: Path) -> dict[str, str]:
+    """Returns the key of each trial that the sweep of a project has requested."""
+    path = folder / "results" / ".sweeps" / STUDY / "trials.jsonl"
+    # The last line may be written at this moment.
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
+    requests = [line for line in map(json.loads, lines) if line["event"] == "requested"]
+    return {line["trial"]["trial_id"]: line["key"] for line in requests}

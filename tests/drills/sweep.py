@@ -1,6 +1,7 @@
 """The sweep of a drill: the real command in its own process, and every process that it starts."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import psutil
 
 from tasks.sources import imported_tree
 from tests.drills.plan import DrillFailed
-from tests.drills.project import STUDY
+from tests.drills.project import STUDY, read_keys
 from tests.references.processes import is_alive, name_of
 
 BRISK = {
@@ -99,8 +100,17 @@ class DrilledSweep:
 
     @property
     def working_folder(self) -> Path:
-        """The folder of its journals."""
+        """The folder of the study's own record."""
         return self.folder / "results" / ".sweeps" / STUDY
+
+    @property
+    def trials_folder(self) -> Path:
+        """The folder of the journals."""
+        return self.folder / "results" / ".trials"
+
+    def journals(self) -> dict[str, Path]:
+        """Returns the journal of each trial that the sweep has requested."""
+        return {trial: self.trials_folder / key for trial, key in read_keys(self.folder).items()}
 
     @property
     def printed(self) -> str:
@@ -195,23 +205,24 @@ class DrilledSweep:
         with suspended(self.trial_workers()):
             yield
 
-    def ended(self) -> dict[str, tuple[str, int]]:
-        """Returns the starts and the time of the result of each ended trial."""
+    def ended(self) -> dict[str, tuple[int, int]]:
+        """Returns the attempts and the time of the result of each ended trial."""
+        results = {trial: path / "result.json" for trial, path in self.journals().items()}
         return {
-            path.parent.name: (
-                (path.parent / "starts").read_text(encoding="ascii"),
+            trial: (
+                json.loads(path.read_text(encoding="utf-8"))["attempt"],
                 path.stat().st_mtime_ns,
             )
-            for path in self.working_folder.glob("trials/*/result.json")
+            for trial, path in results.items()
+            if path.exists()
         }
 
     def running(self) -> dict[str, int]:
         """Returns the finished epochs of each trial that has begun and not ended."""
-        begun = [path.parent for path in self.working_folder.glob("trials/*/epochs.jsonl")]
         return {
-            folder.name: (folder / "epochs.jsonl").read_bytes().count(b"\n")
-            for folder in begun
-            if not (folder / "result.json").exists()
+            trial: (path / "epochs.jsonl").read_bytes().count(b"\n")
+            for trial, path in self.journals().items()
+            if (path / "epochs.jsonl").exists() and not (path / "result.json").exists()
         }
 
     def last_words(self) -> str:

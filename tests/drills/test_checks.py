@@ -68,16 +68,14 @@ def test_a_wrong_run_in_mlflow_is_found(runs, problem):
 
 
 def test_a_trial_that_ran_twice_or_is_lost_is_found():
-    before = {"a": (".", 5), "b": (".", 6)}
-    assert compare_ended(before, {**before, "c": ("..", 7)}) == []
-    assert compare_ended(before, {"a": ("..", 9), "b": (".", 6)}) == [
-        "the finished trial a ran again"
-    ]
-    assert compare_ended(before, {"a": (".", 5)}) == ["the finished trial b is lost"]
+    before = {"a": (1, 5), "b": (1, 6)}
+    assert compare_ended(before, {**before, "c": (2, 7)}) == []
+    assert compare_ended(before, {"a": (2, 9), "b": (1, 6)}) == ["the finished trial a ran again"]
+    assert compare_ended(before, {"a": (1, 5)}) == ["the finished trial b is lost"]
 
 
 def test_a_trial_that_was_started_too_often_is_found():
-    ended = {"a": ("...", 5), "b": ("....", 6)}
+    ended = {"a": (3, 5), "b": (4, 6)}
     assert count_starts(ended, at_most=3) == ["trial b was started 4 times"]
 
 

@@ -1,5 +1,6 @@
 """The processes of a drill, with small programs in place of the sweep."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -40,14 +41,22 @@ def test_a_command_that_ends_too_early_is_reported_with_its_last_lines(sweep):
 
 
 def test_ended_and_running_trials_are_read_from_their_journals(sweep):
-    trials = sweep.working_folder / "trials"
+    sweep.working_folder.mkdir(parents=True)
+    with open(sweep.working_folder / "trials.jsonl", "w") as file:
+        for name in ("done", "begun", "waiting"):
+            trial = {"trial_id": name}
+            file.write(
+                json.dumps({"event": "requested", "key": f"k-{name}", "trial": trial}) + "\n"
+            )
+        file.write('{"event": "ju')
     for name in ("done", "begun"):
-        (trials / name).mkdir(parents=True)
-        (trials / name / "starts").write_text(".")
-        (trials / name / "epochs.jsonl").write_text('{"epoch": 1}\n{"epoch": 2}\n{"epo')
-    (trials / "done" / "result.json").write_text("{}")
+        journal = sweep.trials_folder / f"k-{name}"
+        journal.mkdir(parents=True)
+        (journal / "epochs.jsonl").write_text('{"epoch": 1}\n{"epoch": 2}\n{"epo')
+    (sweep.trials_folder / "k-done" / "result.json").write_text('{"attempt": 2}')
     assert sweep.running() == {"begun": 2}
-    assert list(sweep.ended()) == ["done"]
+    ((name, (attempts, _)),) = sweep.ended().items()
+    assert (name, attempts) == ("done", 2)
 
 
 def wait_until_seen(family):

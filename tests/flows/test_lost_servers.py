@@ -64,10 +64,10 @@ def test_a_run_whose_own_prefect_server_is_killed_in_two_stages_gives_its_answer
     project = make_project(tmp_path / "project", {"tiny": TWO_ARMS})
     run = start_run(project, tmp_path / "printed.txt")
     try:
-        prepared, sweep = project / "data" / "prepared", project / "results" / ".sweeps" / "tiny"
+        prepared, trials = project / "data" / "prepared", project / "results" / ".trials"
         assert wait_for(lambda: list(prepared.glob("**/*")), seconds=LONG)
         first = kill_server(run)
-        assert wait_for(lambda: list(sweep.glob("trials/*")), seconds=LONG)
+        assert wait_for(lambda: list(trials.glob("*")), seconds=LONG)
         kill_server(run, but=first)
         code = run.wait(timeout=LONG)
     finally:

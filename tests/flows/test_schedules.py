@@ -285,7 +285,7 @@ def test_of_two_runs_at_once_the_newer_is_cancelled(project, api):
 
 def test_runs_of_a_killed_worker_do_not_block_the_next(project, api):
     (left,) = [run["id"] for run in read_runs(api, "study-slow") if run["name"] == "first"]
-    trials = project / "results" / ".sweeps" / "slow" / "trials"
+    trials = project / "results" / ".trials"
     assert wait_for(lambda: list(trials.glob("*/checkpoints/*")), seconds=LONG)
     worker = load_records(project)["worker"]
     os.kill(worker.pid, 9)

@@ -73,7 +73,7 @@ def _write_winner(context: StudyContext, spec: TrialSpec, place: int) -> TrialRe
     (folder / "epochs.jsonl").write_text("\n".join(lines) + "\n")
     return TrialRecord(
         spec=spec, status="finished", reason="", epochs=NUM_EPOCHS, best_epoch=NUM_EPOCHS,
-        score=0.5, validation={}, folder=folder.name, train_seconds=4.0,
+        score=0.5, validation={}, key=folder.name, train_seconds=4.0,
     )  # fmt: skip
 
 

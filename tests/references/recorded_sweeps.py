@@ -2,12 +2,14 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from dml_core.config.loading import load_project_config
 from dml_core.studies.loading import load_study
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.training.report import EpochReport
 from dml_core.trials.spec import TrialRecord, TrialSpec
+from dml_core.trials.store import LocalStore
 from tasks.tracking.identity import SweepFacts
 from tests.references.tiny_trials import TINY
 
@@ -62,6 +64,11 @@ def make_record(spec: TrialSpec, *, status: str = "finished", reason: str = "") 
         best_epoch=3,
         score=0.15,
         validation={"map_at_r": 0.15},
-        folder=f"trials/{spec.trial_id}",
+        key=spec.trial_id,
         train_seconds=1.5,
     )
+
+
+def make_store(folder: Path) -> dict[str, Any]:
+    """Returns the options of a recorder that names journals by trial ids."""
+    return {"store": LocalStore(folder), "key_of": lambda spec: spec.trial_id}

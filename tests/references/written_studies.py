@@ -61,6 +61,6 @@ def make_record(spec: TrialSpec, score: float | None, status: str = "finished") 
         best_epoch=2,
         score=score,
         validation={} if score is None else {"map_at_r": score},
-        folder=f"trials/{spec.trial_id}",
+        key=spec.trial_id,
         train_seconds=1.0,
     )

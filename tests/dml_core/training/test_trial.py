@@ -6,6 +6,7 @@ import torch
 from dml_core.data.prepared import open_development
 from dml_core.losses.registry import LOSSES
 from dml_core.training.checkpoint import load_checkpoint, save_checkpoint
+from dml_core.training.state import describe_maker
 from dml_core.training.trial import run_trial
 from dml_core.trials import key
 from tests.references.tiny_trials import tiny_config
@@ -126,10 +127,11 @@ def test_resuming_with_other_code_libraries_or_device_is_refused(
     config = tiny_config(tiny_root)
     _, paths = train(config, tmp_path, stop_after=1)
     checkpoint = load_checkpoint(paths[1])
-    assert checkpoint.made_with == key.say_maker(torch.device("cpu"))
+    assert checkpoint.made_with == describe_maker(torch.device("cpu"))
+    libraries = key.read_libraries()
     others = {
         "hash_training_code": ("hash_training_code", lambda: "other"),
-        "read_libraries": ("read_libraries", lambda: {**checkpoint.made_with, "torch": "other"}),
+        "read_libraries": ("read_libraries", lambda: {**libraries, "torch": "other"}),
         "device": ("describe_device", lambda device: "other"),
     }
     name, other = others[made]
@@ -138,8 +140,8 @@ def test_resuming_with_other_code_libraries_or_device_is_refused(
         with pytest.raises(ValueError, match="resumes only with") as refusal:
             train(config, tmp_path, resume_from=checkpoint)
     lines = [line for line in str(refusal.value).splitlines() if line.startswith("  - ")]
-    assert lines == [f"  - {then}: {checkpoint.made_with[then]} then, other now"]
-    # As it was, it goes on, and so does one from before it was written down.
+    assert lines == [f"  - {then}: {checkpoint.made_with[then]!r} then, 'other' now"]
+    # Unchanged it resumes, and so does an old checkpoint that does not name its maker.
     for resumable in (checkpoint, replace(checkpoint, made_with={})):
         assert train(config, tmp_path, resume_from=resumable)[0].outcome == "finished"
 

@@ -38,13 +38,13 @@ def _damage_checkpoint(damage: Damage, scene: Scene) -> str:
 
 
 def _choose_checkpoint(scene: Scene) -> Path:
-    trials = scene.sweep.working_folder / "trials"
-    held = {trial: sorted(trials.glob(f"{trial}/checkpoints/epoch_*.pt")) for trial in scene.hit}
+    journals = scene.sweep.journals()
+    held = {trial: sorted(journals[trial].glob("checkpoints/epoch_*.pt")) for trial in scene.hit}
     # A trial may have ended between the last poll and the kill.
     usable = [
         trial
         for trial, paths in held.items()
-        if len(paths) > 1 and not (trials / trial / "result.json").exists()
+        if len(paths) > 1 and not (journals[trial] / "result.json").exists()
     ]
     if not usable:
         raise DrillFailed("no trial that ran has two checkpoints")

@@ -10,6 +10,7 @@ import psutil
 
 from dml_core.trials.journal import read_epochs
 from dml_core.trials.key import hash_training_code
+from dml_core.trials.store import LOCKS_FOLDER
 from tasks.sources import PACKAGES, imported_tree
 from tests.drills.faults.commands import add_hook
 from tests.drills.messages import CLUSTER_LOST, WORKER_DIED
@@ -67,8 +68,8 @@ def _suspend_worker(scene: Scene) -> psutil.Process:
 
 def _is_within_trial(worker: psutil.Process) -> bool:
     """Returns whether a process holds a trial with at least one epoch left."""
-    locks = [Path(file.path) for file in worker.open_files()]
-    folders = [path.parent for path in locks if path.name == "worker.lock"]
+    files = [Path(file.path) for file in worker.open_files()]
+    folders = [path.parents[1] / path.name for path in files if path.parent.name == LOCKS_FOLDER]
     return any(
         not (folder / "result.json").exists() and len(read_epochs(folder)) < NUM_EPOCHS - 1
         for folder in folders
@@ -78,7 +79,7 @@ def _is_within_trial(worker: psutil.Process) -> bool:
 def _finish(scene: Scene) -> str:
     """Waits for the end of the sweep; fails if no trial lost its worker."""
     recovery = scene.finish()
-    was_restarted = any(len(starts) > 1 for starts, _ in scene.sweep.ended().values())
+    was_restarted = any(attempts > 1 for attempts, _ in scene.sweep.ended().values())
     if not was_restarted and WORKER_DIED not in scene.sweep.printed:
         raise DrillFailed("no trial was hit")
     return recovery
@@ -139,7 +140,7 @@ def _edit_code(scene: Scene) -> str:
 
 def _check_code(scene: Scene) -> None:
     """Fails if a journal has another code hash than the one of the sweep's start."""
-    paths = scene.sweep.working_folder.glob("trials/*/spec.json")
+    paths = scene.sweep.trials_folder.glob("*/spec.json")
     codes = {json.loads(path.read_text(encoding="utf-8"))["code"] for path in paths}
     if codes != {hash_training_code()}:
         raise DrillFailed(f"the journals have the code {codes}, not {hash_training_code()}")
@@ -159,7 +160,8 @@ def _kill_node(scene: Scene) -> str:
         scene.reach_moment(is_training=lambda: len(cluster.trial_workers(1)) > 0)
         cluster.kill_node(1)
         recovery = scene.finish()
-        if not any(len(starts) > 1 for starts, _ in scene.sweep.ended().values()):
+        was_restarted = any(attempts > 1 for attempts, _ in scene.sweep.ended().values())
+        if not was_restarted and WORKER_DIED not in scene.sweep.printed:
             raise DrillFailed("no trial was hit")
         return recovery
     finally:

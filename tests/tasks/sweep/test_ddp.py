@@ -41,7 +41,7 @@ def rank_killed_after(folder, *, epochs):
 
     def watch():
         while not killed and not is_over.wait(0.01):
-            files = list(folder.glob("trials/*/epochs.jsonl"))
+            files = list(folder.glob("*/epochs.jsonl"))
             if files and len(read_epochs(files[0].parent)) >= epochs:
                 (process,) = other_ranks()
                 process.kill()
@@ -62,13 +62,14 @@ def test_a_trial_over_two_workers_trains_as_over_one_and_survives_a_kill(tmp_pat
         tmp_path / "prepared", tmp_path, ONE_TRIAL, training__epochs=EPOCHS, trial__workers=2
     )
     folder = tmp_path / "results" / ".sweeps" / "tiny"
-    with rank_killed_after(folder, epochs=2) as killed:
+    trials = tmp_path / "results" / ".trials"
+    with rank_killed_after(trials, epochs=2) as killed:
         result = run_sweep(study, tiny_pipeline(), folder=folder)
     (record,) = result.repeat_records
     assert (record.status, record.resumed, len(killed)) == ("finished", 1, 1)
     losses = [
         [epoch["train_loss"] for epoch in read_epochs(each)]
-        for each in (tmp_path / "alone", folder / record.folder)
+        for each in (tmp_path / "alone", trials / record.key)
     ]
     assert len(losses[0]) == EPOCHS
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)

@@ -9,7 +9,7 @@ import pytest
 from dml_core.config import TrialConfig
 from dml_core.trials.spec import TrialSpec, spec_to_plain
 from tasks.machine_faults import DiskFull
-from tasks.sweep.job import EPOCHS, HUNG_FILE, TrialJob, job_to_config
+from tasks.sweep.job import EPOCHS, TrialJob, job_to_config
 from tasks.sweep.tune import LedCallback, LedScheduler, LedSearcher
 
 
@@ -45,7 +45,14 @@ class FakeTrial:
 
     def __init__(self, folder, error=None):
         spec = TrialSpec("a-0", "study", "a", "search", 0, {}, TrialConfig())
-        job = TrialJob(spec_to_plain(spec), str(folder), str(folder), "")
+        job = TrialJob(
+            spec=spec_to_plain(spec),
+            key="key",
+            store=str(folder),
+            note=str(folder / "hung.txt"),
+            working_folder=str(folder),
+            data_version="",
+        )
         self.config = job_to_config(job)
         self._error = error
 
@@ -73,7 +80,7 @@ def test_a_worker_that_died_is_told_with_the_reason(listener, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         callback.on_trial_recover(0, [], died)
     assert "trial a-0: its worker died (ActorDiedError: it was killed)" in caplog.messages[0]
-    (tmp_path / HUNG_FILE).write_text("no epoch finished within 9 s.")
+    (tmp_path / "hung.txt").write_text("no epoch finished within 9 s.")
     callback.on_trial_error(0, [], died)
     ((_, reason),) = listener.heard
     assert "sweep.max_restarts=3 did not help" in reason

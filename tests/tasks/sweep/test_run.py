@@ -12,7 +12,6 @@ from tasks.machine_faults import OtherCode
 from tasks.sweep.cluster import connect
 from tasks.sweep.job import TrialJob
 from tasks.sweep.run import TooManyFailures, run_sweep
-from tasks.sweep.shared_trials import Origin, read_origin
 from tests.references.tiny_studies import TWO_ARMS, tiny_pipeline, tiny_study
 from tests.references.tiny_trials import prepare_tiny
 
@@ -67,9 +66,12 @@ def test_the_first_seed_of_a_winner_is_the_trial_that_won(undisturbed):
     result, _ = undisturbed
     for record in result.repeat_records[:2]:
         winner = result.winners[record.spec.arm]
-        assert record.folder == f"trials/{record.spec.arm}-seed0"
-        folder = result.folder.parents[1] / ".sweeps" / "tiny" / record.folder
-        assert read_origin(folder) == Origin("tiny", f"{record.spec.arm}-{winner.number}")
+        (won,) = [
+            other
+            for other in result.search_records
+            if (other.spec.arm, other.spec.number) == (record.spec.arm, winner.number)
+        ]
+        assert record.key == won.key
         assert record.score == winner.score
 
 
@@ -123,11 +125,13 @@ def test_tpe_and_asha_search_each_arm_in_its_own_space_and_survive_a_restart(pre
     knobs = {"training__epochs": 4}
     with pytest.raises(Interrupted):
         sweep(prepared, tmp_path, CONDITIONAL, knobs=knobs, on_trial_end=interrupt)
-    trials = tmp_path / "results/.sweeps/tiny/trials"
+    trials = tmp_path / "results/.trials"
     before = {path: path.read_text() for path in trials.glob("*/result.json")}
-    assert len(before) >= 2
+    lines = (tmp_path / "results/.sweeps/tiny/trials.jsonl").read_text()
+    assert len(before) + lines.count('"event": "ended"') >= 2
     result = sweep(prepared, tmp_path, CONDITIONAL, knobs=knobs)
     assert all(path.read_text() == text for path, text in before.items())
+    assert (tmp_path / "results/.sweeps/tiny/trials.jsonl").read_text().startswith(lines)
     for arm, key in (("anchor", "loss.alpha"), ("triplet", "loss.margin")):
         records = [r for r in result.search_records if r.spec.arm == arm]
         assert [r.spec.number for r in records] == [0, 1, 2, 3]
@@ -172,7 +176,7 @@ def test_a_diverging_and_a_raising_trial_are_outcomes(prepared, tmp_path):
     assert [path.name for path in (result.folder / "winners").iterdir()] == ["sound-seed0"]
 
 
-def test_too_many_failures_stop_the_sweep_and_a_mended_one_goes_on(prepared, tmp_path):
+def test_too_many_failures_stop_the_sweep_and_a_fixed_one_resumes(prepared, tmp_path):
     hopeless = tiny_pipeline(
         sweep__trial_timeout_seconds=0.001, sweep__max_failed_fraction=0, sweep__max_restarts=0
     )
@@ -189,7 +193,7 @@ def test_workers_with_other_code_stop_the_sweep_and_the_same_command_resumes(
     text = "question: q\narms: {a: {}, b: {model.embedding_dim: 4}}\nseeds: [0]\n"
     # One after the other, so that the second has not ended when the first has.
     one_by_one = tiny_pipeline(ray__max_concurrent=1)
-    trials = tmp_path / "results/.sweeps/tiny/trials"
+    trials = tmp_path / "results/.trials"
 
     class Interrupted(Exception):
         """Stands for whatever ends a driver."""
@@ -209,7 +213,6 @@ def test_workers_with_other_code_stop_the_sweep_and_the_same_command_resumes(
         with pytest.raises(OtherCode, match=r"than the sweep was started with \(other\)"):
             sweep(prepared, tmp_path, text, pipeline=one_by_one)
     assert {path: path.stat().st_mtime_ns for path in trials.glob("*/result.json")} == kept
-    assert not list(trials.glob("*/failure.txt"))
     assert not (tmp_path / "results/tiny").exists()
 
     result = sweep(prepared, tmp_path, text, pipeline=one_by_one)

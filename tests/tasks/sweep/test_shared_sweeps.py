@@ -1,4 +1,4 @@
-"""Sweeps of studies that ask for the same trainings, with trials of a second."""
+"""Sweeps of studies that request the same trials, which take a second."""
 
 import json
 
@@ -44,7 +44,7 @@ def sweep(prepared, root, name, text, *, pipeline=None, **listeners):
     sweeps = root / "results" / ".sweeps"
     study = tiny_study(prepared, root, text, name=name)
     folder = sweeps / name
-    return run_sweep(study, pipeline or tiny_pipeline(), folder=folder, sweeps=sweeps, **listeners)
+    return run_sweep(study, pipeline or tiny_pipeline(), folder=folder, **listeners)
 
 
 @pytest.fixture(scope="module")
@@ -73,12 +73,12 @@ def test_a_study_after_another_has_the_trials_that_it_has_alone(alone_and_after)
 
 
 def test_what_the_first_study_trained_is_not_trained_again(alone_and_after):
-    _, _, root = alone_and_after
-    sweeps = root / "results" / ".sweeps"
-    names = ("first/trials/large-seed0", "second/trials/eight-seed0")
-    # The epochs hold times, so that another training would have left other bytes.
-    trained, taken = ((sweeps / name / "epochs.jsonl").read_bytes() for name in names)
-    assert taken == trained
+    _, after, root = alone_and_after
+    keys = {record.spec.arm: record.key for record in after.repeat_records}
+    trials = root / "results" / ".trials"
+    assert json.loads((trials / keys["eight"] / "spec.json").read_text())["study"] == "first"
+    assert json.loads((trials / keys["wide"] / "spec.json").read_text())["study"] == "second"
+    assert len([path for path in trials.iterdir() if path.name != ".locks"]) == 3
 
 
 def test_a_winner_speaks_of_the_study_that_it_is_of(alone_and_after):
@@ -91,18 +91,18 @@ def test_a_winner_speaks_of_the_study_that_it_is_of(alone_and_after):
     assert all((one.model[key] == other.model[key]).all() for key in one.model)
 
 
-def test_a_study_whose_trials_are_all_there_needs_no_cluster_and_tells_of_each(
-    prepared, alone_and_after
+def test_a_study_whose_trials_are_all_there_needs_no_cluster_and_reports_each(
+    prepared, alone_and_after, monkeypatch
 ):
     _, _, root = alone_and_after
     heard = []
-    # No cluster answers there.
+    # Nothing runs, so no cluster is started.
+    monkeypatch.setattr("tasks.sweep.run.connect", lambda *_, **__: pytest.fail("no need"))
     result = sweep(
         prepared,
         root,
         "covered",
         COVERED,
-        pipeline=tiny_pipeline(ray__address="127.0.0.1:1"),
         on_trial_start=lambda spec: heard.append((spec.trial_id, 0)),
         on_epoch=lambda spec, epoch: heard.append((spec.trial_id, epoch["epoch"])),
         on_trial_end=lambda record: heard.append((record.spec.trial_id, record.status)),
@@ -113,5 +113,5 @@ def test_a_study_whose_trials_are_all_there_needs_no_cluster_and_tells_of_each(
         for arm in ("eight-seed0", "four-seed0")
     ]
     assert heard == [*ended[0], *ended[1]]
-    # Asked again it has its own trials, and still says whose they were.
+    # A second run still knows that another study trained them.
     assert sweep(prepared, root, "covered", COVERED).num_shared == 2

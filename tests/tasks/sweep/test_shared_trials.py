@@ -1,12 +1,12 @@
+"""How many trials of a study other studies have trained, before the study runs."""
+
 from dml_core.config.loading import ProjectConfig
-from dml_core.trials.journal import Ledger
-from dml_core.trials.key import hash_training_code
 from tasks.study import StudyContext, StudyRequest
-from tasks.sweep.node_data import describe_data
-from tasks.sweep.shared_trials import TrialPool, count_shared_trials, list_known_trials
+from tasks.sweep.node_data import open_ledger
+from tasks.sweep.run import count_shared_trials, list_known_trials
+from tests.dml_core.trials.test_ledger import finish
 from tests.references.tiny_studies import tiny_pipeline, tiny_study
 from tests.references.tiny_trials import prepare_tiny
-from tests.tasks.sweep.test_trial_pool import finish
 
 ARMS = """
 question: q
@@ -27,15 +27,16 @@ def test_a_plan_knows_how_many_trials_another_study_has_trained(tmp_path):
     prepare_tiny(tmp_path / "prepared")
     first = make_context(tmp_path / "prepared", tmp_path, "first", ARMS)
     assert count_shared_trials(first) == 0
-    ledger = Ledger(first.working_folder, code=hash_training_code(), data_version=describe_data)
-    done = first.study.repeat_specs({"b": {}})
-    for spec in done:
+    assert not first.working_folder.exists()
+    first.working_folder.mkdir(parents=True)
+    ray = first.project.pipeline.ray
+    ledger = open_ledger(first.working_folder, ray, trials=first.trials_folder)
+    for spec in first.study.repeat_specs({"b": {}}):
         finish(ledger, spec)
     second = make_context(tmp_path / "prepared", tmp_path, "second", ARMS)
     assert count_shared_trials(second) == 2
-    # Its own are done, not shared.
+    # Its own trials have ended and are not shared.
     assert count_shared_trials(first) == 0
-    assert TrialPool(ledger, first.working_folder.parent).contains(done[0]) is False
 
 
 def test_only_trials_that_depend_on_no_result_are_known(tmp_path):

@@ -5,7 +5,6 @@ import pytest
 from dml_core.config import TrialConfig
 from dml_core.training.checkpoint import Checkpoint, checkpoint_path, save_checkpoint
 from dml_core.trials.halving import SuccessiveHalving
-from dml_core.trials.journal import Ledger, write_end
 from dml_core.trials.spec import TrialSpec
 from tasks.sweep.conductor import (
     Conductor,
@@ -15,14 +14,16 @@ from tasks.sweep.conductor import (
     refill_rungs,
 )
 from tasks.sweep.progress import ProgressTracker
-from tasks.sweep.shared_trials import TrialPool, read_origin
-from tests.dml_core.trials.test_ledger import write_epochs
+from tests.dml_core.trials.test_journal import write_epochs, write_result
+from tests.dml_core.trials.test_ledger import make_ledger
 
 METRIC = "map_at_r"
 CONFIG = TrialConfig()
 
 
-def make_spec(number, *, phase="search", arm="a", config=CONFIG):
+def make_spec(number, *, phase="search", arm="a", config=None):
+    """Returns a trial; its number is its seed, unless a configuration is given."""
+    config = config or other_seed(number)
     return TrialSpec(f"{arm}-{phase}-{number}", "study", arm, phase, number, {}, config)
 
 
@@ -31,11 +32,11 @@ def other_seed(seed):
 
 
 class Game:
-    """A conductor over given trials, and everything it said."""
+    """A conductor over given trials, and the events that it reported."""
 
-    def __init__(self, folder, search, repeats=(), *, halving=None, max_failed=10, sweeps=None):
+    def __init__(self, root, search, repeats=(), *, study="own", halving=None, max_failed=10):
         self.heard = []
-        self.ledger = Ledger(folder, code="", data_version=lambda config: "data")
+        self.ledger = make_ledger(root, study)
         if halving:
             refill_rungs(halving, self.ledger)
         events = SweepEvents(
@@ -50,27 +51,35 @@ class Game:
             tracker=ProgressTracker("study", total=9),
             events=events,
             halving=halving,
-            pool=TrialPool(self.ledger, sweeps),
             max_failed=max_failed,
         )
 
-    def play(self, spec, scores, outcome="finished"):
+    def play(self, spec, scores, outcome="finished", *, begin=0):
+        """Trains a trial as its worker does, after the epochs that are there."""
+        journal = self.ledger.journal(spec)
         self.conductor.start(spec)
-        for count, score in enumerate(scores, start=1):
-            write_epochs(self.ledger.trial_folder(spec), scores[:count])
+        for count, score in enumerate(scores[begin:], start=begin + 1):
+            write_epochs(journal, scores[:count])
             epoch = {"epoch": count, "train_seconds": 0.5, "validation": {METRIC: score}}
             if not self.conductor.report(spec, epoch):
                 return self.conductor.end(spec)
-        folder = self.ledger.trial_folder(spec)
         state = Checkpoint(spec.config, len(scores), model={}, loss={}, optimizer={})
-        save_checkpoint(state, checkpoint_path(folder / "checkpoints", len(scores)))
-        write_end(folder, spec.config, outcome=outcome, reason="")
+        save_checkpoint(state, checkpoint_path(journal.checkpoints, len(scores)))
+        write_result(journal, outcome, epoch=len(scores))
         return self.conductor.end(spec)
+
+    @property
+    def statuses(self):
+        return {name: record.status for name, record in self.conductor.records.items()}
+
+
+def make_halving():
+    return SuccessiveHalving(grace_epochs=1, reduction_factor=2)
 
 
 def test_repeats_wait_for_the_last_trial_of_the_search(tmp_path):
     first, second = make_spec(0), make_spec(1)
-    repeat = make_spec(0, phase="repeat", config=other_seed(1))
+    repeat = make_spec(2, phase="repeat")
     game = Game(tmp_path, [first, second], [repeat])
     assert [game.conductor.next() for _ in range(3)] == [first, second, None]
     assert not game.conductor.is_exhausted
@@ -91,8 +100,8 @@ def test_a_repeat_with_the_configuration_of_a_finished_search_trial_is_not_train
     assert game.conductor.next() is None
     record = game.conductor.records[repeat.trial_id]
     assert record.spec == repeat
-    assert (record.score, record.folder) == (0.4, f"trials/{repeat.trial_id}")
-    assert read_origin(tmp_path / record.folder).trial_id == spec.trial_id
+    assert (record.score, record.key) == (0.4, game.ledger.key(spec))
+    assert not game.ledger.is_shared(repeat)
     assert game.heard[-4:] == [
         ("start", repeat.trial_id),
         ("epoch", repeat.trial_id, 1),
@@ -101,15 +110,16 @@ def test_a_repeat_with_the_configuration_of_a_finished_search_trial_is_not_train
     ]
 
 
-def test_a_trial_that_another_study_trained_is_told_and_not_run(tmp_path):
+def test_a_trial_that_another_study_trained_is_reported_and_not_run(tmp_path):
     other, own = make_spec(0, arm="x"), make_spec(0)
-    before = Game(tmp_path / "other", [other])
+    before = Game(tmp_path, [other], study="other")
     before.conductor.next()
     before.play(other, [0.1, 0.4])
-    game = Game(tmp_path / "own", [own, make_spec(1, config=other_seed(1))], sweeps=tmp_path)
-    assert game.conductor.next() == make_spec(1, config=other_seed(1))
+    game = Game(tmp_path, [own, make_spec(1)])
+    assert game.conductor.next() == make_spec(1)
     record = game.conductor.records[own.trial_id]
     assert (record.spec, record.status, record.score) == (own, "finished", 0.4)
+    assert game.ledger.is_shared(own)
     assert game.heard == [
         ("start", own.trial_id),
         ("epoch", own.trial_id, 1),
@@ -118,23 +128,86 @@ def test_a_trial_that_another_study_trained_is_told_and_not_run(tmp_path):
     ]
 
 
-def test_a_search_that_prunes_trains_its_own_trials_and_takes_over_repeats(tmp_path):
-    config = other_seed(1)
-    before = Game(tmp_path / "other", [make_spec(0, arm="x"), make_spec(1, arm="x", config=config)])
-    for number, each in enumerate((CONFIG, config)):
-        before.conductor.next()
-        before.play(make_spec(number, arm="x", config=each), [0.4])
-    own, repeat = make_spec(0), make_spec(1, phase="repeat", config=config)
-    halving = SuccessiveHalving(grace_epochs=1, reduction_factor=2)
-    game = Game(tmp_path / "own", [own], [repeat], halving=halving, sweeps=tmp_path)
-    assert game.conductor.next() == own
-    game.play(own, [0.5])
+def test_two_trials_with_one_key_are_trained_once(tmp_path):
+    one, other = make_spec(0, arm="a"), make_spec(0, arm="b")
+    game = Game(tmp_path, [one, other, make_spec(1)])
+    assert game.conductor.next() == one
+    assert game.conductor.next() == make_spec(1)
+    game.play(make_spec(1), [0.2])
     assert game.conductor.next() is None
-    assert game.conductor.records[repeat.trial_id].score == 0.4
+    assert not game.conductor.is_exhausted
+    game.play(one, [0.1, 0.4])
+    assert {name: record.score for name, record in game.conductor.records.items()} == {
+        "a-search-1": 0.2,
+        "a-search-0": 0.4,
+        "b-search-0": 0.4,
+    }
+    assert game.conductor.next() is None
+    assert game.conductor.is_exhausted
 
 
-def test_what_ended_before_is_told_again_and_not_run(tmp_path):
-    specs = [make_spec(0), make_spec(1, config=other_seed(1))]
+def test_a_trial_that_waited_for_one_that_failed_runs_itself(tmp_path):
+    one, other = make_spec(0, arm="a"), make_spec(0, arm="b")
+    game = Game(tmp_path, [one, other])
+    assert [game.conductor.next(), game.conductor.next()] == [one, None]
+    game.conductor.start(one)
+    game.conductor.end(one, error="its worker died")
+    assert game.conductor.next() == other
+    game.play(other, [0.4])
+    assert game.statuses == {"a-search-0": "failed", "b-search-0": "finished"}
+
+
+def test_a_trial_that_another_study_trains_now_comes_last(tmp_path):
+    specs = [make_spec(number) for number in range(3)]
+    game = Game(tmp_path, specs)
+    with game.ledger.journal(specs[0]).lock():
+        assert [game.conductor.next() for _ in range(3)] == [specs[1], specs[2], specs[0]]
+    assert game.conductor.next() is None
+
+
+def test_a_search_that_prunes_judges_what_another_study_trained(tmp_path):
+    good, bad = make_spec(0), make_spec(1)
+    before = Game(tmp_path, [good, bad], study="other")
+    for spec, scores in ((good, [0.5, 0.6]), (bad, [0.1, 0.9])):
+        before.conductor.next()
+        before.play(spec, scores)
+    repeat = make_spec(1, phase="repeat")
+    game = Game(tmp_path, [good, bad], [repeat], halving=make_halving())
+    assert game.conductor.next() is None
+    # The second was behind after its first epoch; what it reached later does not count.
+    assert game.statuses == {
+        "a-search-0": "finished",
+        "a-search-1": "pruned",
+        "a-repeat-1": "finished",
+    }
+    pruned = game.conductor.records["a-search-1"]
+    assert (pruned.epochs, pruned.score) == (1, 0.1)
+    assert game.conductor.records["a-repeat-1"].score == 0.9
+    assert [event for event in game.heard if event[1] == "a-search-1"] == [
+        ("start", "a-search-1"),
+        ("epoch", "a-search-1", 1),
+        ("pruned", "a-search-1"),
+    ]
+
+
+def test_what_a_study_pruned_is_resumed_by_another_and_stays_pruned_in_its_own(tmp_path):
+    good, bad = make_spec(0), make_spec(1)
+    game = Game(tmp_path, [good, bad], halving=make_halving())
+    for spec, scores in ((good, [0.5, 0.6]), (bad, [0.1, 0.9])):
+        game.conductor.next()
+        game.play(spec, scores)
+    other = Game(tmp_path, [bad], study="other")
+    assert other.conductor.next() == bad
+    other.play(bad, [0.1, 0.9], begin=1)
+    assert other.conductor.records["a-search-1"].score == 0.9
+    again = Game(tmp_path, [good, bad], halving=make_halving())
+    assert again.conductor.next() is None
+    assert again.conductor.records == game.conductor.records
+    assert again.statuses["a-search-1"] == "pruned"
+
+
+def test_what_ended_before_is_reported_again_and_not_run(tmp_path):
+    specs = [make_spec(0), make_spec(1)]
     before = Game(tmp_path, specs)
     before.conductor.next()
     before.play(specs[0], [0.1])
@@ -143,7 +216,7 @@ def test_what_ended_before_is_told_again_and_not_run(tmp_path):
     assert after.heard == before.heard
 
 
-def test_epochs_that_come_twice_are_told_once(tmp_path):
+def test_epochs_that_come_twice_are_reported_once(tmp_path):
     spec = make_spec(0)
     game = Game(tmp_path, [spec])
     game.conductor.next()
@@ -166,31 +239,34 @@ def test_a_trial_that_was_stopped_with_the_sweep_has_not_ended(tmp_path):
 
 
 def test_a_trial_behind_its_arm_is_pruned_and_one_of_another_arm_is_not(tmp_path):
-    halving = SuccessiveHalving(grace_epochs=1, reduction_factor=2)
+    halving = make_halving()
     good, bad, other = make_spec(0), make_spec(1), make_spec(0, arm="b")
     game = Game(tmp_path, [good, bad, other], halving=halving)
     for spec, scores in ((good, [0.5, 0.6]), (bad, [0.1, 0.2]), (other, [0.1, 0.2])):
         game.conductor.next()
         game.play(spec, scores)
-    statuses = {name: record.status for name, record in game.conductor.records.items()}
-    assert statuses == {"a-search-0": "finished", "a-search-1": "pruned", "b-search-0": "finished"}
+    assert game.statuses == {
+        "a-search-0": "finished",
+        "a-search-1": "pruned",
+        "b-search-0": "finished",
+    }
     assert "after epoch 1 its score 0.1000" in game.conductor.records["a-search-1"].reason
 
 
-def test_rungs_are_those_of_the_ledger_after_a_restart(tmp_path):
+def test_rungs_are_those_of_the_study_after_a_restart(tmp_path):
     specs = [make_spec(0), make_spec(1)]
-    before = Game(tmp_path, specs, halving=SuccessiveHalving(grace_epochs=1, reduction_factor=2))
+    before = Game(tmp_path, specs, halving=make_halving())
     before.conductor.next()
     before.play(specs[0], [0.5, 0.6])
-    after = Game(tmp_path, specs, halving=SuccessiveHalving(grace_epochs=1, reduction_factor=2))
+    after = Game(tmp_path, specs, halving=make_halving())
     after.conductor.next()
     after.play(specs[1], [0.1, 0.2])
     assert after.conductor.records["a-search-1"].status == "pruned"
 
 
 def test_repeats_are_never_pruned(tmp_path):
-    halving = SuccessiveHalving(grace_epochs=1, reduction_factor=2)
-    repeat = make_spec(0, phase="repeat", config=other_seed(3))
+    halving = make_halving()
+    repeat = make_spec(3, phase="repeat")
     game = Game(tmp_path, [make_spec(0)], [repeat], halving=halving)
     game.conductor.next()
     game.play(make_spec(0), [0.9, 0.9])
@@ -224,7 +300,7 @@ def test_an_error_of_a_listener_stops_the_sweep_and_is_raised(tmp_path):
 
 
 @pytest.mark.parametrize(("phase", "runs_again"), [("repeat", True), ("search", False)])
-def test_a_repeat_that_lost_its_last_checkpoint_goes_on_from_the_one_before(
+def test_a_repeat_that_lost_its_last_checkpoint_resumes_from_the_one_before(
     tmp_path, phase, runs_again
 ):
     spec = make_spec(0, phase=phase)
@@ -232,9 +308,8 @@ def test_a_repeat_that_lost_its_last_checkpoint_goes_on_from_the_one_before(
     game = Game(tmp_path, *trials)
     assert game.conductor.next() == spec
     game.play(spec, [0.1, 0.4])
-    checkpoints = game.ledger.trial_folder(spec) / "checkpoints"
-    checkpoint_path(checkpoints, 2).write_bytes(b"half of it")
+    checkpoint_path(game.ledger.journal(spec).checkpoints, 2).write_bytes(b"half of it")
     again = Game(tmp_path, *trials)
     assert again.conductor.next() == (spec if runs_again else None)
-    assert (again.ledger.find(spec) is None) == runs_again
-    assert len(again.ledger.epochs(spec)) == 2
+    assert (spec.trial_id in again.conductor.records) != runs_again
+    assert len(again.ledger.journal(spec).epochs()) == 2

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from dml_core.trials.journal import read_epochs
+from dml_core.trials.journal import Journal
+from dml_core.trials.store import LocalStore
 from tasks.guardian import guarded_folder
 from tasks.sweep import tune as ray_hooks
 from tasks.sweep.run import run_sweep
@@ -42,10 +43,11 @@ def test_a_sweep_stops_when_its_time_is_over_and_goes_on_later(tmp_path, monkeyp
     left = set(psutil.Process().children(recursive=True)) - before
     assert psutil.wait_procs(left, timeout=60)[1] == []
     assert not (tmp_path / "results/tiny").exists()
-    kept = {path.name: read_epochs(path) for path in (folder / "trials").iterdir()}
+    store = LocalStore(tmp_path / "results/.trials")
+    kept = {key: Journal(store, key).epochs() for key in store.list_keys()}
     assert max(map(len, kept.values())) >= 2
     result = run_sweep(study, tiny_pipeline(), folder=folder)
     assert {record.status for record in result.repeat_records} == {"finished"}
     assert any(record.resumed for record in result.repeat_records)
     for name, epochs in kept.items():
-        assert read_epochs(folder / "trials" / name)[: len(epochs)] == epochs
+        assert Journal(store, name).epochs()[: len(epochs)] == epochs

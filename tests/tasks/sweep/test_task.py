@@ -1,7 +1,7 @@
 import pytest
 
+from dml_core.trials.ledger import SweepIsRunning, hold_folder
 from tasks.study import StudyRequest
-from tasks.sweep.lock import SweepIsRunning, hold_folder
 from tasks.sweep.task import sweep_study
 from tests.references.tiny_studies import TWO_ARMS
 

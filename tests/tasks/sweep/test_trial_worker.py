@@ -1,20 +1,24 @@
 import errno
-import json
 import os
+import threading
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from dml_core.training.ddp import WorkerLost
-from dml_core.trials.journal import Ledger, note_device, read_device, read_epochs
+from dml_core.trials.journal import read_device
 from dml_core.trials.key import describe_device, hash_training_code, read_libraries
+from dml_core.trials.ledger import Ledger
 from dml_core.trials.spec import TrialSpec, spec_to_plain
+from dml_core.trials.store import LocalStore
 from tasks.machine_faults import DiskFull, OtherCode, OutOfMemory
 from tasks.sweep.job import TrialJob
 from tasks.sweep.node_data import describe_data, open_once
 from tasks.sweep.worker import work_as_other_rank, work_on_trial
+from tests.dml_core.trials.test_journal import write_epochs, write_result
 from tests.references.tiny_trials import prepare_tiny, tiny_config
 
 
@@ -34,11 +38,15 @@ def same_folder_afterwards():
 
 def make_job(config, tmp_path, **knobs):
     spec = TrialSpec("a-0", "study", "a", "search", 0, {}, config)
-    ledger = Ledger(tmp_path, code="", data_version=describe_data)
-    folder = ledger.open(spec)
+    tmp_path.mkdir(exist_ok=True)
+    store = LocalStore(tmp_path / "trials")
+    ledger = Ledger(tmp_path, store, code="", data_version=describe_data)
+    ledger.open(spec)
     job = TrialJob(
         spec=spec_to_plain(spec),
-        folder=str(folder),
+        key=ledger.key(spec),
+        store=store.location,
+        note=str(tmp_path / "hung.txt"),
         working_folder=str(tmp_path),
         data_version=knobs.pop("data_version", describe_data(config)),
         **knobs,
@@ -55,7 +63,7 @@ def test_a_trial_reports_its_epochs_and_leaves_a_result(tiny_root, tmp_path):
     work_on_trial(job, report=lambda epoch: pytest.fail("it had ended"))
 
 
-def test_a_stopped_trial_goes_on_and_tells_its_last_epoch_again(tiny_root, tmp_path):
+def test_a_stopped_trial_resumes_and_reports_its_last_epoch_again(tiny_root, tmp_path):
     job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path)
     with pytest.raises(SystemExit):
         work_on_trial(job, report=lambda epoch: exit())
@@ -70,10 +78,10 @@ def test_an_exception_is_an_outcome_with_its_reason_and_traceback(tiny_root, tmp
     config = tiny_config(tiny_root, sampler__batch_size=400)
     job, ledger, spec = make_job(config, tmp_path)
     work_on_trial(job, report=lambda epoch: None)
-    record = ledger.find(spec)
+    record = ledger.end(spec)
     assert record.status == "failed"
     assert "Error: " in record.reason
-    assert "Traceback" in (tmp_path / "trials/a-0/failure.txt").read_text()
+    assert "Traceback" in ledger.journal(spec).result()["traceback"]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +100,8 @@ def test_a_worker_with_other_code_or_libraries_refuses_and_records_nothing(
         work_on_trial(job, report=lambda epoch: pytest.fail("it trained"))
     with pytest.raises(OtherCode, match=told):
         work_as_other_rank(job, join=lambda config: pytest.fail("it joined"))
-    assert [path.name for path in ledger.trial_folder(spec).iterdir()] == ["spec.json"]
+    folder = ledger.journal(spec).checkpoints.parent
+    assert [path.name for path in folder.iterdir()] == ["spec.json"]
     assert ledger.find(spec) is None
     same = {"code": hash_training_code(), "libraries": read_libraries()}
     work_on_trial(replace(job, **same), report=lambda epoch: None)
@@ -104,18 +113,51 @@ def test_a_trial_that_was_begun_on_another_device_is_trained_anew(tiny_root, tmp
     job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path)
     with pytest.raises(SystemExit):
         work_on_trial(job, report=lambda epoch: exit())
-    folder = ledger.trial_folder(spec)
-    assert read_device(folder) == describe_device(torch.device("cpu"))
-    note_device(folder, "cpu of another kind")
+    journal = ledger.journal(spec)
+    (epoch,) = journal.epochs()
+    assert epoch["device"] == describe_device(torch.device("cpu"))
+    journal.keep_epochs(last=0)
+    journal.append_epoch({**epoch, "device": "cpu of another kind"})
     reported = []
     work_on_trial(job, report=reported.append)
-    # No epoch of the other device is told again or kept.
+    # No epoch of the other device is reported again or kept.
     assert [epoch["epoch"] for epoch in reported] == [1, 2, 3]
     assert "begun on cpu of another kind and is trained anew" in reported[0]["messages"][0]
-    assert read_device(folder) == describe_device(torch.device("cpu"))
+    assert read_device(journal.epochs()) == describe_device(torch.device("cpu"))
 
 
-def test_a_lost_worker_is_no_outcome_and_the_trial_goes_on(tiny_root, tmp_path):
+def test_a_failed_trial_is_tried_again_and_ends(tiny_root, tmp_path):
+    job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path)
+    with pytest.raises(SystemExit):
+        work_on_trial(job, report=lambda epoch: exit())
+    journal = ledger.journal(spec)
+    journal.write_failure(spec.config, reason="another study saw this", traceback="")
+    reported = []
+    work_on_trial(job, report=reported.append)
+    assert [epoch["epoch"] for epoch in reported] == [1, 2, 3]
+    assert ledger.find(spec).status == "finished"
+
+
+def test_a_worker_waits_for_another_that_trains_the_same_and_uses_its_result(tiny_root, tmp_path):
+    job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path, timeout_seconds=0.5)
+    journal = ledger.journal(spec)
+    waiting = threading.Thread(
+        target=work_on_trial, args=(job,), kwargs={"report": lambda epoch: pytest.fail("trained")}
+    )
+    with journal.lock():
+        waiting.start()
+        # Longer than an epoch may take: waiting is not hanging.
+        waiting.join(1.5)
+        assert waiting.is_alive()
+        write_epochs(journal, [0.1])
+        write_result(journal, epoch=1)
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert ledger.find(spec).score == 0.1
+    assert not Path(job.note).exists()
+
+
+def test_a_lost_worker_is_no_outcome_and_the_trial_resumes(tiny_root, tmp_path):
     job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path)
 
     @contextmanager
@@ -134,7 +176,7 @@ def test_a_lost_worker_is_no_outcome_and_the_trial_goes_on(tiny_root, tmp_path):
     ("error", "told"),
     [(OSError(errno.ENOSPC, "No space left"), DiskFull), (MemoryError(), OutOfMemory)],
 )
-def test_a_fault_of_the_machine_is_no_outcome_and_the_trial_goes_on(
+def test_a_fault_of_the_machine_is_no_outcome_and_the_trial_resumes(
     tiny_root, tmp_path, error, told
 ):
     job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path)
@@ -145,13 +187,13 @@ def test_a_fault_of_the_machine_is_no_outcome_and_the_trial_goes_on(
     with pytest.raises(told):
         work_on_trial(job, report=fail)
     assert ledger.find(spec) is None
-    assert not (tmp_path / "trials/a-0/failure.txt").exists()
+    assert ledger.journal(spec).result() is None
     work_on_trial(job, report=lambda epoch: None)
     assert ledger.find(spec).status == "finished"
 
 
-def test_a_damaged_checkpoint_is_told_with_the_next_epoch(tiny_root, tmp_path):
-    job, _, _ = make_job(tiny_config(tiny_root), tmp_path)
+def test_a_damaged_checkpoint_is_reported_with_the_next_epoch(tiny_root, tmp_path):
+    job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path)
 
     def stop_late(epoch):
         if epoch["epoch"] == 2:
@@ -159,7 +201,7 @@ def test_a_damaged_checkpoint_is_told_with_the_next_epoch(tiny_root, tmp_path):
 
     with pytest.raises(SystemExit):
         work_on_trial(job, report=stop_late)
-    (newest,) = (tmp_path / "trials/a-0/checkpoints").glob("epoch_000002.pt")
+    (newest,) = ledger.journal(spec).checkpoints.glob("epoch_000002.pt")
     newest.write_bytes(newest.read_bytes()[:-100])
     reported = []
     work_on_trial(job, report=reported.append)
@@ -173,13 +215,13 @@ def test_a_damaged_checkpoint_is_told_with_the_next_epoch(tiny_root, tmp_path):
 def test_other_data_than_the_driver_has_are_refused(tiny_root, tmp_path):
     job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path, data_version="abc/def")
     work_on_trial(job, report=lambda epoch: None)
-    assert "started with, abc/def. Got " in ledger.find(spec).reason
+    assert "started with, abc/def. Got " in ledger.end(spec).reason
 
 
 def test_data_that_are_not_prepared_are_an_outcome(tmp_path):
     job, ledger, spec = make_job(tiny_config(tmp_path / "nowhere"), tmp_path)
     work_on_trial(job, report=lambda epoch: None)
-    assert "Run: dml prepare" in ledger.find(spec).reason
+    assert "Run: dml prepare" in ledger.end(spec).reason
 
 
 def test_data_are_opened_once_a_process(tiny_root):
@@ -189,14 +231,21 @@ def test_data_are_opened_once_a_process(tiny_root):
     assert open_once(tiny_config(tiny_root, seed=3), expected=version) is first
 
 
-def test_the_ledger_reads_what_training_writes(tiny_root, tmp_path):
+def test_a_journal_holds_what_training_writes_and_nothing_else(tiny_root, tmp_path):
     job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path)
     work_on_trial(job, report=lambda epoch: None)
-    result = json.loads((tmp_path / "trials/a-0/result.json").read_text())
+    result = ledger.journal(spec).result()
     record = ledger.find(spec)
     assert (record.score, record.best_epoch) == (result["best_score"], result["best_epoch"])
     assert record.validation == result["validation"]
-    assert len(read_epochs(tmp_path / record.folder)) == 3
+    assert len(ledger.journal(spec).epochs()) == 3
+    folder = ledger.journal(spec).checkpoints.parent
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "checkpoints",
+        "epochs.jsonl",
+        "result.json",
+        "spec.json",
+    ]
 
 
 def test_data_damaged_under_a_trial_cost_an_epoch_and_no_bit(tmp_path, monkeypatch, caplog):
@@ -205,7 +254,7 @@ def test_data_damaged_under_a_trial_cost_an_epoch_and_no_bit(tmp_path, monkeypat
     config = tiny_config(tmp_path / "prepared")
     quiet, ledger, spec = make_job(config, tmp_path / "quiet")
     work_on_trial(quiet, report=lambda epoch: None)
-    wanted = without_times(read_epochs(ledger.trial_folder(spec)))
+    wanted = without_times(ledger.journal(spec).epochs())
     job, ledger, spec = make_job(config, tmp_path / "hit")
     images = config.data.prepared_path / "development" / "images.bin"
     reported = []
@@ -221,12 +270,19 @@ def test_data_damaged_under_a_trial_cost_an_epoch_and_no_bit(tmp_path, monkeypat
     assert ledger.find(spec).status == "finished"
     assert "images.bin is damaged" in caplog.text
     assert "restored from preparing again" in caplog.text
-    assert "its data were changed while it read them" in caplog.text
+    assert "its data changed while it read them" in caplog.text
     assert [epoch["epoch"] for epoch in reported] == [1, 2, 3]
     assert without_times(reported) == wanted
-    assert without_times(read_epochs(ledger.trial_folder(spec))) == wanted
+    assert without_times(ledger.journal(spec).epochs()) == wanted
 
 
 def without_times(epochs):
-    left_out = ("train_seconds", "images_per_second", "peak_memory_mib", "messages")
+    left_out = (
+        "train_seconds",
+        "images_per_second",
+        "peak_memory_mib",
+        "messages",
+        "attempt",
+        "device",
+    )
     return [{k: v for k, v in epoch.items() if k not in left_out} for epoch in epochs]

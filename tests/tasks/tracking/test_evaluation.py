@@ -6,7 +6,7 @@ from dml_core.data.prepared_info import load_info
 from tasks.tracking.evaluation import EvaluationFiles, log_evaluation, log_report
 from tasks.tracking.identity import find_differing_keys, read_sweep_facts
 from tasks.tracking.recorder import SweepRecorder
-from tests.references.recorded_sweeps import make_record
+from tests.references.recorded_sweeps import make_record, make_store
 
 SCORES = {
     "dim_8": {0: {"recall_at_1": 0.5, "num_queries": 9.0}, 1: {"recall_at_1": 0.7}},
@@ -33,7 +33,7 @@ def facts(tmp_path, trained_winners):
 
 def sweep(tmp_path, config, study, facts):
     recorder = SweepRecorder(
-        config, folder=tmp_path / "sweep", project=tmp_path, interval_seconds=0.05
+        config, **make_store(tmp_path / "trials"), project=tmp_path, interval_seconds=0.05
     )
     recorder.start(study, facts)
     values = {"optimizer.learning_rate": 0.001}

@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from dml_core.config.pipeline import MlflowConfig
 from tasks.tracking.address import open_tracking
 from tasks.tracking.recorder import SweepRecorder
 from tests.references.mlflow_servers import MlflowServer
-from tests.references.recorded_sweeps import FACTS, make_record, make_report, make_study
+from tests.references.recorded_sweeps import FACTS, make_record, make_report, make_store, make_study
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +47,7 @@ def steps_by_trial(client, experiment_id):
 
 def tell_epochs(recorder, spec, last):
     """Writes epochs as a trial's worker does, and tells the recorder of the last one."""
-    folder = recorder.folder / "trials" / spec.trial_id
+    folder = Path(recorder.store.location) / spec.trial_id
     folder.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(make_report(epoch)) for epoch in range(1, last + 1)]
     (folder / "epochs.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -56,7 +57,7 @@ def tell_epochs(recorder, spec, last):
 def make_recorder(tmp_path, server, messages, *, timeout_seconds=30):
     return SweepRecorder(
         MlflowConfig(tracking_uri=server.address, timeout_seconds=timeout_seconds),
-        folder=tmp_path / "sweep",
+        **make_store(tmp_path / "trials"),
         project=tmp_path,
         on_message=messages.append,
         interval_seconds=0.2,
@@ -112,7 +113,7 @@ def test_nothing_is_lost_or_doubled_when_the_server_goes_away(tmp_path, server):
 
     # Read without the server, from the same database.
     local = MlflowConfig(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
-    last = SweepRecorder(local, folder=tmp_path / "sweep", project=tmp_path)
+    last = SweepRecorder(local, **make_store(tmp_path / "trials"), project=tmp_path)
     last.start(study, FACTS)
     last.on_trial_end(make_record(fourth))
     assert last.finish({})

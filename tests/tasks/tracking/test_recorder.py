@@ -8,10 +8,11 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.tracking import MlflowClient
 
+from dml_core.trials.store import LocalStore
 from tasks.tracking.address import DamagedDatabase, open_tracking
 from tasks.tracking.recorder import SweepRecorder
 from tasks.tracking.sync import SweepSync
-from tests.references.recorded_sweeps import FACTS, make_record, make_report, make_study
+from tests.references.recorded_sweeps import FACTS, make_record, make_report, make_store, make_study
 
 
 @pytest.fixture
@@ -31,7 +32,11 @@ def make_recorder(tmp_path, config):
     def make(timeout_seconds=config.timeout_seconds, **options):
         chosen = config.model_copy(update={"timeout_seconds": timeout_seconds})
         recorder = SweepRecorder(
-            chosen, folder=tmp_path / "sweep", project=tmp_path, interval_seconds=0.05, **options
+            chosen,
+            **make_store(tmp_path / "trials"),
+            project=tmp_path,
+            interval_seconds=0.05,
+            **options,
         )
         recorders.append(recorder)
         return recorder
@@ -51,7 +56,7 @@ def kill(recorder):
 
 def write_epochs(recorder, spec, epochs):
     """Writes epochs as a trial's worker does, before the driver hears of them."""
-    folder = recorder.folder / "trials" / spec.trial_id
+    folder = Path(recorder.store.location) / spec.trial_id
     folder.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(make_report(epoch)) for epoch in epochs]
     (folder / "epochs.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -338,13 +343,13 @@ def test_syncing_a_complete_record_again_sends_nothing(
     sent.clear()
     records = [make_record(spec) for spec in specs]
     sync = SweepSync(open_tracking(config, project=tmp_path), study, FACTS)
-    sync.sync_finished(records, folder=tmp_path / "sweep", winners="{}")
+    sync.sync_finished(records, store=LocalStore(tmp_path / "trials"), winners="{}")
     assert sent == []
     # A run that is missing is all that is sent.
     _, _, nested = list_runs(tmp_path, config)
     sync.runs.client.delete_run(nested[specs[0].trial_id].info.run_id)
     sync.runs.forget()
-    sync.sync_finished(records, folder=tmp_path / "sweep", winners="{}")
+    sync.sync_finished(records, store=LocalStore(tmp_path / "trials"), winners="{}")
     assert sent.count("create_run") == 1
     assert sorted(list_runs(tmp_path, config)[2]) == sorted(nested)
 
@@ -371,7 +376,7 @@ def test_a_refused_trial_is_named_and_delays_no_other(
     assert time.monotonic() - started < config.timeout_seconds
     (message,) = messages
     assert f"refuses the record of 1 trial(s), such as {first.trial_id}: no such name." in message
-    assert str(tmp_path / "sweep" / "trials") in message
+    assert str(tmp_path / "trials") in message
     _, parents, nested = list_runs(tmp_path, config)
     assert list(nested) == [second.trial_id]
     assert [run.info.status for run in (*parents, *nested.values())] == ["FINISHED"] * 2

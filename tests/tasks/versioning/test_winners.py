@@ -12,11 +12,12 @@ from dml_core.config.loading import load_params, unflatten
 from dml_core.data.prepared import open_development
 from dml_core.measures.results import read_scores
 from dml_core.training.checkpoint import DamagedCheckpoint, load_checkpoint
-from dml_core.training.in_folder import train_in_folder
-from dml_core.trials.journal import make_record
+from dml_core.training.in_folder import train_with_journal
+from dml_core.trials.journal import Journal, make_record
+from dml_core.trials.store import LocalStore
 from tasks.evaluate import evaluate_study
 from tasks.study import StudyRequest, load_context
-from tasks.sweep.output import SweepResult, write_sweep
+from tasks.sweep.run import SweepResult, write_sweep
 from tasks.versioning.remote import push_data
 from tasks.versioning.repo import commit_stage, stale_stages
 from tasks.versioning.winners import restore_winners
@@ -33,7 +34,7 @@ seeds: [0, 1]
 REQUEST = StudyRequest(study="tiny")
 SWEEP = Path("results/tiny/sweep")
 CHECKPOINT = SWEEP / "winners" / "anchor-seed1" / "checkpoint.pt"
-TRIAL = Path("results/.sweeps/tiny/trials/anchor-seed1")
+TRIAL = Path("results/.trials/key-anchor-seed1")
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +59,13 @@ def origin(tmp_path_factory):
 def sweep():
     """Trains the repeats in their trials' folders, and makes winners of them as a sweep does."""
     context, records = load_context(REQUEST), []
+    store = LocalStore(context.trials_folder)
     for spec in context.study.repeat_specs({"anchor": {}}):
-        trial = context.working_folder / "trials" / spec.trial_id
-        train_in_folder(spec.config, open_development(spec.config.data), trial)
-        ended = json.loads((trial / "result.json").read_text())
-        records.append(make_record(spec, ended, trial))
+        journal = Journal(store, f"key-{spec.trial_id}")
+        train_with_journal(spec.config, open_development(spec.config.data), journal)
+        records.append(make_record(spec, journal))
     result = SweepResult([], {}, records, context.sweep_folder)
-    write_sweep(context.study, result, working_folder=context.working_folder, versions={})
+    write_sweep(context.study, result, store, versions={})
 
 
 @pytest.fixture

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from flows.commands.run import run
-from tasks.study import StudyRequest, load_context
-from tasks.sweep.lock import (
+from dml_core.trials.ledger import (
     LOCK_FILE,
     SweepFolderGone,
     SweepIsRunning,
     check_is_free,
     hold_folder,
 )
+from flows.commands.run import run
+from tasks.study import StudyRequest, load_context
 from tests.references.tiny_projects import TWO_ARMS
 
 
