@@ -88,7 +88,7 @@ def show_run(
         for request, answer, stages in zip(requests, answers, ran, strict=True)
     ]
     table = render_table(["study", "stages that ran", "best mean", "report", "MLflow"], rows)
-    lines = [escape_markdown(line) for answer in answers for line in answer.verdicts]
+    lines = [_escape(line) for answer in answers for line in answer.verdicts]
     verdicts = "\n".join(f"- {line}" for line in lines)
     name = requests[0].folder_name if len(requests) == 1 else "of several studies"
     publish(f"run-{name}", "What this run answered", f"{table}\n{verdicts}\n")
@@ -98,7 +98,7 @@ def render_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Returns a Markdown table; all cells but those of `Markdown` are escaped."""
     lines = [columns, ["---"] * len(columns), *rows]
     cells = [
-        [cell if isinstance(cell, Markdown) else escape_markdown(str(cell)) for cell in line]
+        [cell if isinstance(cell, Markdown) else _escape(str(cell)) for cell in line]
         for line in lines
     ]
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
@@ -111,14 +111,18 @@ def artifact_key(name: str) -> str:
 
 def publish(name: str, title: str, text: str) -> None:
     """Adds a version to the artifact of this name on the run's page."""
-    shown = escape_markdown(title)
+    shown = _escape(title)
     create_markdown_artifact(
         markdown=f"# {shown}\n\n{text}", key=artifact_key(name), description=shown
     )
 
 
+def _escape(text: str) -> str:
+    return escape_markdown(text, colon=r"\:")
+
+
 def _link(path: Path) -> Markdown:
-    return Markdown(f"[{escape_markdown(str(path))}]({path.resolve().as_uri()})")
+    return Markdown(f"[{_escape(str(path))}]({path.resolve().as_uri()})")
 
 
 def _link_comparison(answer: Answer) -> Markdown:

@@ -71,7 +71,7 @@ class SweepIdentity:
             "split_hash": facts.split_hash,
             **git_tags(facts),
         }
-        tags["mlflow.note.content"] = escape_markdown(study.definition.question)
+        tags["mlflow.note.content"] = escape_markdown(study.definition.question, colon="&#58;")
         return cls(
             study.name, study.digest, facts.data_hash, facts.code, tags, libraries=facts.libraries
         )
@@ -224,12 +224,16 @@ def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def escape_markdown(text: str) -> str:
+def escape_markdown(text: str, *, colon: str) -> str:
     """Returns a text that Markdown shows literally: no tag, no link, no picture.
 
     MLflow's descriptions and Prefect's artifacts are Markdown, which passes HTML on.
+
+    Args:
+        text: any text.
+        colon: a colon that does not turn a bare address into a link: an entity on MLflow's page,
+            with a backslash on Prefect's. Neither page understands the other form.
     """
     text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
-    # Bare addresses become links without any bracket.
-    text = text.replace("://", "&#58;//").replace("www.", "www&#46;")
-    return re.sub(r"([\\`\[\]!|])", r"\\\1", text)
+    text = re.sub(r"([\\`\[\]!|])", r"\\\1", text)
+    return text.replace("://", f"{colon}//").replace("www.", r"www\.")
