@@ -1,4 +1,4 @@
-"""Decides by rule whether a study's numbers support what a paper claims."""
+"""Decides whether a study's numbers support the claims of a paper."""
 
 import math
 from collections.abc import Mapping, Set
@@ -16,11 +16,11 @@ from dml_core.studies.result_checks import is_number
 
 
 def narrow_claim(claim: Claim, run: Set[str]) -> tuple[Claim, list[str]]:
-    """Returns a claim over the arms that are run, and the names of those that it lost.
+    """Returns a claim restricted to the arms of the run, and the names of the removed arms.
 
-    Two sides of the same number of arms are pairs (the same length of two losses, say), and a pair
-    stays or goes as one: otherwise a profile could compare long embeddings with short ones. A claim
-    that would lose a whole side is left as it is.
+    Two sides with the same number of arms are pairs (such as the same embedding size of two
+    losses), and a pair is kept or removed as a whole: otherwise a profile could compare long
+    embeddings with short ones. A claim that would lose a whole side is returned unchanged.
     """
     narrowed = _narrow_trend(claim, run) if claim.trend is not None else _narrow_sides(claim, run)
     lost = [arm for arm in _list_arms(claim) if arm not in _list_arms(narrowed)]
@@ -76,15 +76,15 @@ def describe_effect(
     interval: tuple[float, float] | None,
     num_seeds: int,
 ) -> str:
-    """Returns the verdict, the effect with its interval, and where that lies.
+    """Returns a sentence with the verdict, the effect with its interval, and the rule.
 
     Args:
-        claim: what was judged.
+        claim: the claim.
         verdict: supported, contradicted or cannot tell.
-        metric: what the effect is of.
-        mean: the effect over the seeds.
-        interval: its 95 % interval; None where every seed gave the same.
-        num_seeds: how many seeds gave it.
+        metric: the metric of the effect.
+        mean: mean effect over the seeds.
+        interval: its 95 % interval; None if every seed has the same effect.
+        num_seeds: number of seeds.
     """
     unit = RATIO if claim.ratio else unit_of(metric)
     show = unit.show if is_level(claim) else unit.show_difference
@@ -100,7 +100,7 @@ def describe_effect(
 
 
 def is_level(claim: Claim) -> bool:
-    """Whether a claim is about a value itself, not a difference."""
+    """Returns whether a claim is about a value, not a difference."""
     return claim.trend is None and claim.right is None
 
 
@@ -139,43 +139,43 @@ def _name_rule(claim: Claim, unit: Unit, name: str) -> str:
 
 ClaimVerdict = Literal["supported", "contradicted", "cannot tell"]
 
-# The memory of a step is counted and a gradient derived, not estimated: equal ones are no chance.
+# Memory is counted and gradients are derived, not estimated, so equal values are exact.
 _EXACT = ("cost.memory_mib", "gradient.")
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A claim and what the numbers say to it."""
+    """A claim with its verdict and effect."""
 
     text: str
     """The claim."""
     verdict: ClaimVerdict
     mean: float | None
-    """Of the seeds' differences, ratios less 1, or slopes; None where no seed has one."""
+    """Mean over the seeds of differences, ratios less 1, or slopes; None if no seed has one."""
     interval: tuple[float, float] | None
-    """95 %; None with fewer than two seeds."""
+    """95 % interval; None with fewer than two seeds."""
     num_seeds: int
     explanation: str
-    """One plain sentence with the numbers, or why nobody can tell."""
+    """A sentence with the numbers, or why the claim cannot be decided."""
 
 
-class Untold(Exception):
-    """Nobody can tell, and the reason."""
+class Undecidable(Exception):
+    """A claim cannot be decided; the message is the reason."""
 
 
 def judge_claims(study: ResolvedStudy, observations: Observations) -> list[Judgement]:
     """Returns a judgement for each claim of a study, in their order.
 
     The effect (left less right, their ratio less 1, or the slope of a trend over the ranks) is
-    taken for each seed that all arms of the claim have. Its 95 % t-interval decides alone:
-    supported where all of it is as expected, contradicted where none of it is. So at no true
-    difference a claim of one is supported in 2.5 % of cases.
+    computed for each seed that all arms of the claim share. Its 95 % t-interval decides: supported
+    if all of it is as expected, contradicted if none of it is. Without a true difference, a claim
+    of one is supported in 2.5 % of cases.
     """
     return [judge_claim(claim, study, observations) for claim in study.definition.claims]
 
 
 def judge_claim(claim: Claim, study: ResolvedStudy, observations: Observations) -> Judgement:
-    """Returns the judgement of one claim, over those of its arms that the profile runs."""
+    """Returns the judgement of one claim, over those of its arms that were run."""
     claim, lost = narrow_claim(claim, {arm.name for arm in study.arms})
     judgement = _judge(claim, study, observations)
     if not lost:
@@ -187,7 +187,7 @@ def judge_claim(claim: Claim, study: ResolvedStudy, observations: Observations) 
 def _judge(claim: Claim, study: ResolvedStudy, observations: Observations) -> Judgement:
     try:
         effects = _list_effects(claim, study, observations)
-    except Untold as reason:
+    except Undecidable as reason:
         return Judgement(claim.text, "cannot tell", None, None, 0, f"cannot tell: {reason}")
     mean, count = fmean(effects), len(effects)
     if count < 2:
@@ -211,7 +211,7 @@ def _judge(claim: Claim, study: ResolvedStudy, observations: Observations) -> Ju
 
 
 def compare_with_claim(claim: Claim, interval: tuple[float, float]) -> ClaimVerdict:
-    """Returns whether all of an interval, or none of it, is as a claim expects."""
+    """Returns the verdict on a claim from the interval of its effect."""
     low, high = interval
     if claim.expect == "lower":
         low, high = -high, -low
@@ -231,7 +231,7 @@ def _list_metrics(claim: Claim, study: ResolvedStudy) -> list[str]:
 
 
 def _list_effects(claim: Claim, study: ResolvedStudy, observations: Observations) -> list[float]:
-    """Returns the effect of each seed that has one."""
+    """Returns the effect by seed."""
     if claim.trend is not None:
         return _list_slopes(claim.trend, study, observations)
     assert claim.left is not None
@@ -241,11 +241,11 @@ def _list_effects(claim: Claim, study: ResolvedStudy, observations: Observations
     right = _average(claim.right, study, observations)
     seeds = sorted(left.keys() & right.keys())
     if not seeds:
-        raise Untold("the two sides have no seed in common.")
+        raise Undecidable("the two sides have no seed in common.")
     if not claim.ratio:
         return [left[seed] - right[seed] for seed in seeds]
     if any(right[seed] == 0 for seed in seeds):
-        raise Untold("the right side is zero, so there is no ratio.")
+        raise Undecidable("the right side is zero, so there is no ratio.")
     return [left[seed] / right[seed] - 1 for seed in seeds]
 
 
@@ -264,7 +264,7 @@ def _list_slopes(trend: Trend, study: ResolvedStudy, observations: Observations)
     values = _collect(trend.arms or tuple(known), trend.metric, study, observations)
     ranks = {value: rank for rank, value in enumerate(sorted({known[arm] for arm in values}))}
     if len(ranks) < 2:
-        raise Untold(f"a trend needs two values of {trend.key}. Got {len(ranks)}.")
+        raise Undecidable(f"a trend needs two values of {trend.key}. Got {len(ranks)}.")
     places = {arm: float(ranks[known[arm]]) for arm in values}
     return [
         fit_slope([(places[arm], by_seed[seed]) for arm, by_seed in values.items()])
@@ -273,7 +273,7 @@ def _list_slopes(trend: Trend, study: ResolvedStudy, observations: Observations)
 
 
 def fit_slope(points: list[tuple[float, float]]) -> float:
-    """Returns the slope of the straight line with the least squares through points."""
+    """Returns the least-squares slope of points."""
     center = fmean(x for x, _ in points)
     level = fmean(y for _, y in points)
     covariance = math.fsum((x - center) * (y - level) for x, y in points)
@@ -288,14 +288,14 @@ def _collect(
     run = {arm.name for arm in study.arms}
     for arm in arms:
         if arm not in run:
-            raise Untold(f"arm {arm} was not run.")
+            raise Undecidable(f"arm {arm} was not run.")
         if arm not in values:
-            raise Untold(f"arm {arm} has no {name}.")
+            raise Undecidable(f"arm {arm} has no {name}.")
     return {arm: values[arm] for arm in arms}
 
 
 def _shared_seeds(values: Mapping[str, Mapping[int, float]]) -> list[int]:
     shared = set.intersection(*(set(by_seed) for by_seed in values.values()))
     if not shared:
-        raise Untold(f"arms {', '.join(values)} have no seed in common.")
+        raise Undecidable(f"arms {', '.join(values)} have no seed in common.")
     return sorted(shared)

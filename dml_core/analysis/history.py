@@ -1,4 +1,4 @@
-"""The results of a study over time, and whether a new one is better or worse."""
+"""The history of a study's results, and whether a new result is better or worse."""
 
 import hashlib
 import json
@@ -18,52 +18,52 @@ FOLDER = ".history"
 
 
 class HistoryError(ValueError):
-    """A history cannot be read; the message names the file and the line."""
+    """A history file is malformed; the message names the file and the line."""
 
 
 class Result(BaseModel):
-    """What one run of a study answered."""
+    """The result of one run of a study."""
 
     model_config = ConfigDict(frozen=True)
 
     time: str
-    """When it was noted, in UTC as ISO 8601."""
+    """Time of the entry, in UTC as ISO 8601."""
     commit: str
-    """Of the code, with a word on changes beside it; empty outside of a repository."""
+    """Git commit of the code, marked if there are changes; empty outside of a repository."""
     data_hash: str
     digest: str
-    """Of the study: all that decides its trials, but for data and code."""
+    """Digest of the study: all that decides its trials, except for data and code."""
     code: str = ""
-    """Hash of the code that the numbers depend on."""
+    """Hash of the training code."""
     metric: str
     higher_is_better: bool
     champion: str
-    """The arm whose model it would ship: the best on validation."""
+    """The best arm on validation, whose model is shipped."""
     scores: dict[str, dict[int, float]]
     """The metric by arm and seed."""
     accepted: bool = False
     """Whether later results are compared with it."""
     verdict: str = ""
-    """What it was when it was noted: first, gain, drop, no change."""
+    """Verdict at the time of the entry: first, gain, drop, no change."""
 
     @property
     def identity(self) -> str:
-        """A hash that two results share where they are the same numbers of the same question."""
+        """Hash of the numbers and the question; equal for equal results."""
         parts = [self.data_hash, self.digest, self.metric, self.champion, self.scores]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def is_comparable(self, other: "Result") -> bool:
-        """Whether both are of the same data and the same metric."""
+        """Returns whether both have the same data and metric."""
         return (self.data_hash, self.metric) == (other.data_hash, other.metric)
 
 
 def history_file(results_root: Path, name: str) -> Path:
-    """Returns the file of a study's history, by the name of its results' folder."""
+    """Returns the history file of a study, by the name of its results folder."""
     return results_root / FOLDER / f"{name}.jsonl"
 
 
 def read_history(file: Path) -> list[Result]:
-    """Returns the results of a study, the oldest first; none where there is no file."""
+    """Returns the results of a study, oldest first; none if there is no file."""
     if not file.exists():
         return []
     results = []
@@ -73,22 +73,22 @@ def read_history(file: Path) -> list[Result]:
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]["msg"]
             raise HistoryError(
-                f"{file}, line {number} is no result of a study: {problem}. Remove the line, or "
+                f"{file}, line {number} is not a valid result: {problem}. Remove the line, or "
                 "restore the file."
             ) from error
     return results
 
 
 def find_accepted(results: Sequence[Result], like: Result) -> Result | None:
-    """Returns the newest accepted result that another can be compared with."""
+    """Returns the newest accepted result that is comparable with another."""
     fitting = [result for result in results if result.accepted and result.is_comparable(like)]
     return fitting[-1] if fitting else None
 
 
 def note_result(file: Path, result: Result) -> bool:
-    """Adds a result unless the newest line is the same one; returns whether it was added.
+    """Appends a result unless the newest line equals it; returns whether it was appended.
 
-    A result that is the newest already and is accepted now is marked so.
+    If the newest line equals it and the result is accepted now, the line is marked as accepted.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     with folder_lock(file):
@@ -116,23 +116,23 @@ Verdict = Literal["gain", "drop", "no change"]
 
 @dataclass(frozen=True)
 class Change:
-    """A result less the accepted one, seed by seed; above zero is better whatever the metric."""
+    """Differences of a result to the accepted one, paired by seed; above zero is better."""
 
     champion: Difference
-    """Of the arms that the two results would ship, which may be two different ones."""
+    """Difference of the shipped arms of the two results, which may differ."""
     arms: dict[str, Difference]
-    """Of each arm that both results have, against itself, adjusted for being several."""
+    """Difference by arm that both results have, adjusted for multiple testing."""
 
     @property
     def worse_arms(self) -> list[str]:
-        """Arms that dropped, also among all arms (paired t-test, Holm's correction)."""
+        """Arms with a significant drop (paired t-test, Holm's correction over all arms)."""
         return [arm for arm, found in self.arms.items() if _is_below(found)]
 
     @property
     def verdict(self) -> Verdict:
-        """drop: the champion's interval lies below zero, or an arm dropped among all arms.
+        """drop: the champion's interval lies below zero, or an arm has a significant drop.
 
-        gain: the champion's interval lies above zero, and nothing dropped.
+        gain: the champion's interval lies above zero, and no arm dropped.
         """
         low, high = self.champion.interval or (0.0, 0.0)
         if high < 0 or self.worse_arms:
@@ -148,13 +148,13 @@ def measure_change(
     champion: str,
     higher_is_better: bool,
 ) -> Change:
-    """Returns how a result differs from the accepted one, on the seeds that both have.
+    """Returns the change of a result from the accepted one, on the seeds that both have.
 
     Args:
         accepted: scores of the accepted result.
         found: scores of the new one.
-        accepted_champion: the arm that the accepted result ships.
-        champion: the arm that the new one would ship.
+        accepted_champion: the shipped arm of the accepted result.
+        champion: the shipped arm of the new result.
         higher_is_better: False for distances and costs.
     """
     sign = 1.0 if higher_is_better else -1.0

@@ -1,6 +1,6 @@
-"""Intervals and p-values of a mean by Student's t, and the seeds that a difference needs."""
+"""Student's t intervals and p-values of a mean, and the number of seeds for a given power."""
 
-# S = seeds; the leading dimensions are samples of their own.
+# S = seeds; leading dimensions are independent samples.
 
 import math
 from dataclasses import dataclass
@@ -10,22 +10,22 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 
-# Scores are sums of some thousand float32 numbers: a spread below this is rounding.
+# Scores are sums of thousands of float32 numbers: a relative spread below this is rounding.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class MeanEstimate:
-    """Means of samples, each with what is known about its true value."""
+    """Sample means with their intervals and p-values."""
 
     mean: FloatArray
     low: FloatArray
     high: FloatArray
     deviation: FloatArray
-    """Standard deviation within each sample (n - 1); exactly 0 where it is only rounding."""
+    """Standard deviation of each sample (n - 1); exactly 0 if it is only rounding."""
     p_value: FloatArray
-    """Two-sided chance of a mean at least so far from 0 if the true one is 0; 1 where the
-    deviation is 0, since then nothing is known of the spread."""
+    """Two-sided p-value for a true mean of 0; 1 if the deviation is 0, since the spread is then
+    unknown."""
 
 
 def estimate_mean(values: npt.ArrayLike, *, confidence: float = 0.95) -> MeanEstimate:
@@ -33,12 +33,12 @@ def estimate_mean(values: npt.ArrayLike, *, confidence: float = 0.95) -> MeanEst
 
     Args:
         values: (..., S) finite values with S >= 2.
-        confidence: how often the interval holds the true mean, if values are normal.
+        confidence: coverage of the interval, if values are normal.
 
     Raises:
-        ValueError: for fewer than two values, or one that is not finite.
+        ValueError: for fewer than two values, or a value that is not finite.
     """
-    # What scipy.stats computes by too, which takes a second to import.
+    # scipy.stats uses the same functions but takes a second to import.
     from scipy import special
 
     sample = np.asarray(values, dtype=np.float64)
@@ -60,23 +60,23 @@ def estimate_mean(values: npt.ArrayLike, *, confidence: float = 0.95) -> MeanEst
 
 
 def check_finite(values: FloatArray) -> None:
-    """Raises ValueError where a value is NaN or infinite."""
+    """Raises ValueError if a value is NaN or infinite."""
     if not np.isfinite(values).all():
         found = float(values[~np.isfinite(values)].flat[0])
         raise ValueError(
-            f"scores must be finite, or means of them say nothing. Got {found}. "
+            f"scores must be finite, or their mean is undefined. Got {found}. "
             "Leave out the seeds that have no score."
         )
 
 
 def adjust_holm(p_values: npt.ArrayLike) -> FloatArray:
-    """Returns p-values adjusted for being several, by Holm's step-down method.
+    """Returns p-values adjusted for multiple testing by Holm's step-down method (Holm, 1979).
 
-    Rejecting those at most 0.05 gives a false rejection anywhere in the family in at most 5 % of
-    families, however the tests depend on each other. (Holm, 1979.)
+    Rejecting those at most 0.05 bounds the family-wise error rate by 5 %, for any dependence of
+    the tests.
 
     Args:
-        p_values: (..., K) with the tests of a family along the last axis.
+        p_values: (..., K) p-values of a family along the last axis.
     """
     raw = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(raw, axis=-1, kind="stable")
@@ -88,30 +88,30 @@ def adjust_holm(p_values: npt.ArrayLike) -> FloatArray:
 
 
 MOST_SEEDS = 10_000
-"""Larger numbers are not searched for: nobody runs so many."""
+"""Largest number of seeds that is searched."""
 
 
 def compute_power(
     num_seeds: int, *, deviation: float, difference: float, alpha: float = 0.05
 ) -> float:
-    """Returns how often a two-sided paired t-test finds a true difference.
+    """Returns the power of a two-sided paired t-test for a true difference.
 
     Args:
         num_seeds: pairs, at least 2.
         deviation: standard deviation of the paired differences, above 0.
         difference: the true mean difference.
-        alpha: chance of a false finding that is allowed.
+        alpha: significance level.
     """
     from scipy import stats
 
     freedom = num_seeds - 1
     shift = abs(difference) * math.sqrt(num_seeds) / deviation
     threshold = float(stats.t.isf(alpha / 2, freedom))
-    # Far beyond the threshold scipy's noncentral t gives NaN, and the power is 1.
+    # Far beyond the threshold scipy's noncentral t is NaN, and the power is 1.
     if shift > threshold + 10 and shift > 2 * threshold:
         return 1.0
     found = float(stats.nct.sf(threshold, freedom, shift))
-    # Findings of the wrong sign: for larger shifts fewer than one in a million, or NaN.
+    # Rejections with the wrong sign; for larger shifts below one in a million, or NaN.
     if shift < 5:
         found += float(stats.nct.cdf(-threshold, freedom, shift))
     return min(max(found, 0.0), 1.0)
@@ -120,17 +120,17 @@ def compute_power(
 def count_seeds_needed(
     *, deviation: float, difference: float, alpha: float = 0.05, power: float = 0.8
 ) -> int | None:
-    """Returns the fewest seeds with which a paired t-test finds a true difference often enough.
+    """Returns the fewest seeds with which a paired t-test reaches a power.
 
     Args:
-        deviation: standard deviation of the paired differences; estimated from few seeds it is
-            rough itself, and so is the answer.
-        difference: the difference to be found, above 0.
-        alpha: chance of a false finding that is allowed, two-sided.
-        power: how often the difference should be found.
+        deviation: standard deviation of the paired differences; an estimate from few seeds is
+            rough, and so is the result.
+        difference: the true difference to detect, above 0.
+        alpha: two-sided significance level.
+        power: the power to reach.
 
     Returns:
-        At least 2; None where more than MOST_SEEDS are needed.
+        At least 2; None if more than MOST_SEEDS are needed.
     """
     if not (deviation >= 0 and difference > 0 and 0 < alpha < 1 and 0 < power < 1):
         raise ValueError(

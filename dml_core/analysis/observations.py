@@ -1,4 +1,4 @@
-"""Every number that a study's winners gave, by arm and seed."""
+"""All results of a study's winners, by arm and seed."""
 
 import json
 import math
@@ -17,11 +17,11 @@ from dml_core.trials.journal import read_epochs, selected_epoch
 
 
 def answer_metric(study: ResolvedStudy) -> str:
-    """Returns the metric that a study's verdicts go by, such as `test.recall_at_1`.
+    """Returns the metric that decides a study's verdicts, such as `test.recall_at_1`.
 
-    It is the main figure's first. A figure of curves or tables has no single number for each
-    training; then it is recall_at_1 (or of the first K), and nDCG at the first K where the
-    baseline is chosen by nDCG.
+    It is the first metric of the main figure. A figure of curves or tables has no single number
+    per training; then it is recall_at_1 (or at the first K), or nDCG at the first K if the
+    baseline is selected by nDCG.
     """
     figure = study.definition.figure
     if not is_drawn_by_training(figure):
@@ -39,16 +39,16 @@ Epoch = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Training:
-    """What one winner's training recorded."""
+    """The epochs of one winner's training."""
 
     epochs: list[dict[str, Any]]
     selected: Epoch | None
-    """The epoch that it is judged by; None without any validation."""
+    """The selected epoch; None without any validation."""
 
 
 @dataclass(frozen=True)
 class Observations:
-    """The results of a study; what an arm or a seed did not give is absent."""
+    """The results of a study; missing arms and seeds are absent."""
 
     scores: dict[str, dict[int, dict[str, float]]] = field(default_factory=dict)
     """Test scores by arm, seed and name."""
@@ -60,9 +60,9 @@ class Observations:
     """By metric, arm and seed."""
 
     def scalars(self, metric: str) -> dict[str, dict[int, float]]:
-        """Returns one number a seed for each arm; `first.`, `last.` or `mean.` takes it of a curve.
+        """Returns one number by arm and seed; `first.`, `last.` or `mean.` reduces a curve.
 
-        Without these, `validation.` is that of the selected epoch, and `train.` that of the last.
+        Without a reducer, `validation.` takes the selected epoch and `train.` the last.
         """
         reducer, name = split_reducer(metric)
         if reducer:
@@ -79,11 +79,11 @@ class Observations:
         return _map(self.measured_scalars.get(name, {}), lambda value: value)
 
     def curves(self, metric: str, *, x: str) -> dict[str, dict[int, Curve]]:
-        """Returns a curve a seed for each arm.
+        """Returns a curve by arm and seed.
 
         Args:
             metric: a metric of `validation`, `train` or `gradient`, one with a star, or a table,
-                whose mean beside the diagonal is taken.
+                of which the off-diagonal mean is taken.
             x: `epoch`, `seconds` of training, `hardness`, or `*`.
         """
         kind, _, name = metric.partition(".")
@@ -116,7 +116,7 @@ class Observations:
 
 
 def load_observations(sweep_folder: Path, evaluate_folder: Path) -> Observations:
-    """Reads what a sweep and its evaluation left; without measures.json nothing was measured."""
+    """Reads the results of a sweep and its evaluation; measures.json is optional."""
     trainings: dict[str, dict[int, Training]] = {}
     for folder in sorted((sweep_folder / "winners").iterdir()):
         arm, _, seed = folder.name.rpartition("-seed")
@@ -132,7 +132,7 @@ def load_observations(sweep_folder: Path, evaluate_folder: Path) -> Observations
 
 
 def natural_axis(metric: str) -> str:
-    """Returns the x along which a training gives a curve of a metric."""
+    """Returns the x axis of a metric's curve."""
     assert has_curve(metric), metric
     if "*" in metric:
         return "*"
@@ -161,7 +161,7 @@ def _to_curve(points: list[list[float]]) -> Curve:
 
 
 def _map(by_arm: Mapping[str, Mapping[int, Any]], change: Callable[[Any], Any]) -> ByArm:
-    """Changes each seed's value; None and what is not finite is left out, and so are empty arms."""
+    """Maps each seed's value; drops None, values that are not finite, and empty arms."""
     changed = {
         arm: {seed: change(value) for seed, value in sorted(by_seed.items())}
         for arm, by_seed in by_arm.items()
@@ -187,7 +187,7 @@ def _read(epoch: Epoch | None, kind: str, name: str) -> float | None:
     if epoch is None:
         return None
     if kind == "table":
-        return _mean_beside_diagonal(_tables(epoch).get(name))
+        return _off_diagonal_mean(_tables(epoch).get(name))
     value: float | None
     if kind == "validation":
         value = epoch["validation"].get(name)
@@ -204,7 +204,7 @@ def _tables(epoch: Epoch) -> dict[str, list[list[float]]]:
     return epoch.get("tables") or {}
 
 
-def _mean_beside_diagonal(table: list[list[float]] | None) -> float | None:
+def _off_diagonal_mean(table: list[list[float]] | None) -> float | None:
     rows = table or []
     values = [v for r, row in enumerate(rows) for c, v in enumerate(row) if r != c]
     return fmean(values) if values else None

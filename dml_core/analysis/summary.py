@@ -1,4 +1,4 @@
-"""The answer of a study: what each arm scores, and whether that differs from the baseline."""
+"""The answer of a study: the score of each arm, and its difference to the baseline."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,29 +16,29 @@ from dml_core.analysis.intervals import (
 from dml_core.config.problems import suggest
 
 Scores = Mapping[int, float]
-"""An arm's score for each seed."""
+"""The score of an arm by seed."""
 Verdict = Literal["baseline", "better", "worse", "cannot tell"]
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """An arm less the one it is compared with, seed by seed."""
+    """The difference of an arm to its reference, paired by seed."""
 
     reference: str
-    """The arm that it is compared with."""
+    """The arm to compare with."""
     num_pairs: int
     """Seeds that both have."""
     mean: float | None = None
     """None without pairs."""
     interval: Interval | None = None
-    """95 %, of this comparison alone; None with fewer than two pairs."""
+    """95 % interval of this comparison alone; None with fewer than two pairs."""
     deviation: float | None = None
-    """Standard deviation of the pairs' differences."""
+    """Standard deviation of the paired differences."""
     p_value: float | None = None
-    """Of this comparison alone."""
+    """p-value of this comparison alone."""
     adjusted_p_value: float | None = None
-    """Among all comparisons of the study, by Holm: the verdict goes by it."""
+    """p-value adjusted by Holm over all comparisons of the study; it decides the verdict."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,18 @@ class ArmSummary:
     arm: str
     num_seeds: int
     mean: float | None
-    """None where the arm has no score."""
+    """None if the arm has no score."""
     interval: Interval | None
     """95 % t-interval over the seeds; None with fewer than two."""
     deviation: float | None
     """Standard deviation over the seeds."""
     difference: Difference | None
-    """To the baseline; None for the baseline itself."""
+    """Difference to the reference; None for the baseline."""
     verdict: Verdict
     seeds_needed: int | None
-    """About how many would show a difference of the resolution; None where nothing is known."""
+    """Seeds to detect a difference of the resolution, approximately; None if unknown."""
     text: str
-    """The verdict in words."""
+    """The verdict as text."""
 
 
 def summarize(
@@ -75,21 +75,20 @@ def summarize(
 ) -> list[ArmSummary]:
     """Returns mean, interval, paired difference and verdict of each arm, in the given order.
 
-    A verdict is given where the Holm-adjusted p-value of the paired t-test is at most alpha, so
-    that a study without true differences gives any verdict in at most 5 % of cases. The intervals
-    are those of each comparison alone: with several arms one may leave out zero and still carry
-    no verdict. The seeds needed count the correction too: with K comparisons the first step of
-    Holm tests at alpha / K.
+    An arm has a verdict if the Holm-adjusted p-value of the paired t-test is at most alpha, so a
+    study without true differences has any verdict in at most 5 % of cases. Intervals are those of
+    each comparison alone: with several arms an interval may exclude zero without a verdict. The
+    seeds needed include the correction: with K comparisons Holm's first step tests at alpha / K.
 
     Args:
-        scores_by_arm: for each arm the score of each seed; an arm without any may be empty.
-        baseline: the arm that the others are compared with, on the seeds that both have.
-        references: the arm to compare with in the baseline's place, for arms that have one.
-        resolution: the difference that one would like to tell; 0.005 is half a point of R@1.
+        scores_by_arm: scores by arm and seed; an arm may have none.
+        baseline: the arm to compare the others with, on the seeds that both have.
+        references: other arms to compare with, by arm.
+        resolution: the smallest difference of interest; 0.005 is half a point of R@1.
         higher_is_better: False for distances.
-        is_share: whether scores go from 0 to 1 and are spoken of in points; False for distances.
-        resolution_text: how the resolution is spoken of; empty says it in points, or as it is.
-        alpha: how often a study may give a false verdict.
+        is_share: whether scores lie between 0 and 1 and are shown in points; False for distances.
+        resolution_text: the resolution as text; empty formats it in points, or as a number.
+        alpha: family-wise error rate of a study.
 
     Raises:
         ValueError: for an unknown baseline or reference, or a score that is not finite.
@@ -121,7 +120,7 @@ def summarize(
 
 
 def compare(scores: Scores, other: Scores, *, reference: str) -> Difference:
-    """Returns an arm less another on the seeds that both have, not adjusted yet."""
+    """Returns the difference of an arm to another on the seeds that both have, not adjusted."""
     seeds = sorted(set(scores) & set(other))
     pairs = np.array([scores[seed] - other[seed] for seed in seeds], dtype=np.float64)
     if len(pairs) < 2:
@@ -214,16 +213,16 @@ def explain(
     seeds_needed: int | None,
     size: str,
 ) -> str:
-    """Returns the verdict, and where there is none, why and what it would take.
+    """Returns the verdict as text; without one, why and how many seeds are needed.
 
     Args:
         verdict: baseline, better, worse or cannot tell.
         num_seeds: seeds of the arm.
-        num_pairs: seeds that it shares with the arm it is compared with.
-        deviation: of the pairs' differences; None with fewer than two.
-        mean: of the pairs' differences.
-        seeds_needed: about how many would show a difference of the resolution.
-        size: that difference in words, such as `0.5 points`.
+        num_pairs: seeds that it shares with its reference.
+        deviation: standard deviation of the paired differences; None with fewer than two.
+        mean: mean of the paired differences.
+        seeds_needed: seeds to detect a difference of the resolution, approximately.
+        size: the resolution as text, such as `0.5 points`.
     """
     if verdict != "cannot tell":
         return verdict
@@ -253,12 +252,12 @@ _NOTES = (
 
 
 def render_markdown(summaries: Sequence[ArmSummary], *, metric: str, is_share: bool = True) -> str:
-    """Returns one line for each arm in the given order, with a note on how to read them.
+    """Returns a Markdown table with one row per arm in the given order, and a note.
 
     Args:
-        summaries: what `summarize` gave.
-        metric: name of the score, for the heading of its column.
-        is_share: whether scores go from 0 to 1 and are shown in points; False for distances.
+        summaries: from `summarize`.
+        metric: name of the score, as the heading of its column.
+        is_share: whether scores lie between 0 and 1 and are shown in points; False for distances.
     """
     differences = [s.difference for s in summaries if s.difference is not None]
     count = sum(difference.p_value is not None for difference in differences)

@@ -63,5 +63,5 @@ def test_the_newest_accepted_result_of_the_same_data_and_metric_counts():
 def test_a_damaged_line_is_named(file, line):
     note_result(file, make_result())
     file.write_text(file.read_text() + line + "\n")
-    with pytest.raises(HistoryError, match=r"main@smoke\.jsonl, line 2 is no result"):
+    with pytest.raises(HistoryError, match=r"main@smoke\.jsonl, line 2 is not a valid result"):
         read_history(file)
