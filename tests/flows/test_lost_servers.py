@@ -88,8 +88,8 @@ def test_a_run_outlives_the_prefect_server_of_dml_up(tmp_path):
         server = load_records(project)["prefect"]
         run = start_run(project, tmp_path / "printed.txt")
         try:
-            sweep = project / "results" / ".sweeps" / "tiny"
-            assert wait_for(lambda: list(sweep.glob("trials/*")), seconds=LONG)
+            trials = project / "results" / ".trials"
+            assert wait_for(lambda: list(trials.glob("*")), seconds=LONG)
             for process in find_family(server.pid, created=server.created):
                 process.kill()
             code = run.wait(timeout=LONG)
