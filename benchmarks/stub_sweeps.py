@@ -22,7 +22,7 @@ from tasks.sweep.conductor import Conductor, ListedTrials, SearchThenRepeats, Sw
 from tasks.sweep.job import TrialJob
 from tasks.sweep.progress import ProgressTracker
 from tasks.tracking.identity import SweepFacts
-from tasks.tracking.recorder import SweepRecorder
+from tasks.tracking.sync import SweepRecorder
 
 STUDY = "stubbed"
 

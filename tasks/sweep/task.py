@@ -34,7 +34,7 @@ def _sweep(context: StudyContext, show: str) -> Path:
     from tasks.sweep.node_data import open_ledger
     from tasks.sweep.progress import show_progress
     from tasks.sweep.run import run_sweep
-    from tasks.tracking.recorder import SweepRecorder
+    from tasks.tracking.sync import SweepRecorder
 
     pipeline, folder, trials = (
         context.project.pipeline,

@@ -1,4 +1,4 @@
-"""Records a study's evaluation and report in the MLflow runs of its sweep."""
+"""Records a study's evaluation, report and best model in the MLflow runs of its sweep."""
 
 import json
 import time
@@ -41,17 +41,17 @@ from tasks.tracking.sync import FINISHED, SweepSync, make_trial_tags
 
 
 def may_pass(task: Any, run: Any, state: Any) -> bool:
-    """Returns whether another try may help: not where a sqlite file cannot be used."""
+    """Returns whether a retry may help: not where a sqlite file cannot be used."""
     return not isinstance(state.data, DamagedDatabase)
 
 
 @task(retries=3, retry_delay_seconds=[5, 20, 60], retry_condition_fn=may_pass, timeout_seconds=900)
 def record_evaluation(request: StudyRequest) -> str:
-    """Logs test scores, the retrieval picture and the best model; returns the compare page.
+    """Logs test scores, the retrieval grid and the best model; returns the compare page.
 
-    Runs of the sweep that MLflow lacks, since it was away or its record was deleted, are sent
-    first from the trials' files. Running it twice is safe; a retry helps against a tracking server
-    that is away for a moment.
+    Runs of the sweep that MLflow lacks, because it was unavailable or its record was deleted, are
+    sent first from the journals. Running it twice is safe; a retry helps against a tracking server
+    that is briefly unavailable.
     """
     # Late: it loads torch.
     from tasks.tracking.model import register_winner
@@ -76,7 +76,7 @@ def record_evaluation(request: StudyRequest) -> str:
     model = register_winner(
         tracking,
         context.project.pipeline.mlflow,
-        # A smaller size of a study is another model: it must not take the place of the real one.
+        # A profile of a study is another model: it must not replace the study's own.
         study=request.folder_name,
         run_id=record.arm_run_ids[arm],
         checkpoint=winner / "checkpoint.pt",
@@ -93,7 +93,7 @@ def record_report(request: StudyRequest) -> None:
     facts = read_sweep_facts(context.study, project=Path())
     arms = read_scores(context.evaluate_folder).scores
     if not has_evaluation(tracking, context.study, facts, arms=arms):
-        # Deleted or replaced while the report was drawn.
+        # The record was deleted or replaced while the report was drawn.
         record_evaluation.fn(request)
     log_report(
         tracking,
@@ -109,7 +109,7 @@ def record_report(request: StudyRequest) -> None:
 
 
 def _bring_up_to_date(context: StudyContext, tracking: Tracking, facts: SweepFacts) -> None:
-    """Sends what MLflow lacks of the sweep."""
+    """Sends the parts of the sweep that MLflow lacks."""
     SweepSync(tracking, context.study, facts).sync_finished(
         read_trials(context.sweep_folder / "trials.parquet"),
         store=LocalStore(context.trials_folder),
@@ -123,7 +123,7 @@ Scores = Mapping[str, Mapping[int, Mapping[str, float]]]
 
 @dataclass(frozen=True)
 class EvaluationFiles:
-    """What is kept beside the numbers."""
+    """Files that are logged with the scores."""
 
     winners: Path
     """Folder with `<arm>-seed<k>/checkpoint.pt`."""
@@ -132,19 +132,19 @@ class EvaluationFiles:
     figures: Sequence[Path] = ()
     """Pictures of the study."""
     retrieval_grids: Mapping[str, Path] = field(default_factory=dict)
-    """A picture of queries and what was found, by arm."""
+    """An image of queries and their neighbours, by arm."""
 
 
 @dataclass(frozen=True)
 class RecordedEvaluation:
-    """Where the record of an evaluation is."""
+    """The runs of a recorded evaluation."""
 
     experiment_id: str
     parent_run_id: str
     arm_run_ids: Mapping[str, str]
     """The run of each arm: its winner, with the mean over the seeds."""
     seed_run_ids: Mapping[str, Mapping[int, str]]
-    """The run of each training of a winner."""
+    """The run of each winner's trial, by arm and seed."""
     comparison: PageLink
     """The page that shows the arms side by side."""
 
@@ -159,9 +159,9 @@ def log_evaluation(
 ) -> RecordedEvaluation:
     """Adds `test.*` metrics and files to the sweep's runs; running it twice is safe.
 
-    The scores of a seed go to the run that trained it, their means to one run an arm, and the
-    answer and the pictures to the sweep's parent run. Runs that are missing, as where another
-    machine swept, are created.
+    The scores of a seed go to the run of its trial, their means to one run an arm, and the answer
+    and the figures to the sweep's parent run. Missing runs, as where another machine swept, are
+    created.
     """
     runs = SweepRuns(tracking, SweepIdentity.of(study, facts))
     parent = runs.open_parent()
@@ -188,7 +188,7 @@ def log_evaluation(
 def has_evaluation(
     tracking: Tracking, study: ResolvedStudy, facts: SweepFacts, *, arms: Collection[str]
 ) -> bool:
-    """Returns whether the record has a run with test scores for each of the arms."""
+    """Returns whether each of the arms has a run with test scores."""
     runs = SweepRuns(tracking, SweepIdentity.of(study, facts))
     nested = f"tags.stage = 'arm' and tags.`{PARENT_TAG}` = '{runs.open_parent()}'"
     found = runs.client.search_runs([runs.experiment_id], filter_string=nested, max_results=1000)
@@ -203,7 +203,7 @@ def log_report(
     answer: Path,
     figures: Sequence[Path] = (),
 ) -> None:
-    """Adds a study's answer and figures to its parent run, where they are written later."""
+    """Adds a study's answer and figures to its parent run."""
     runs = SweepRuns(tracking, SweepIdentity.of(study, facts))
     files = EvaluationFiles(winners=Path(), answer=answer, figures=figures)
     _log_parent_files(runs, runs.open_parent(), study, files)
@@ -211,14 +211,14 @@ def log_report(
 
 @dataclass
 class _EvaluationRecord:
-    """The runs of winners, by seed and by arm."""
+    """Writes the runs of winners, by seed and by arm."""
 
     runs: SweepRuns
     facts: SweepFacts
     differs: str
     compared: Collection[str]
-    """Params of the arms' runs. MLflow's page of comparison draws the first few that differ, which
-    would be knobs that one loss has and another lacks."""
+    """Params of the arms' runs. MLflow's comparison page draws the first few that differ, which
+    would be keys that only some losses have."""
 
     def log_seed(
         self, arm: str, config: TrialConfig, numbers: Mapping[str, float], winners: Path
@@ -279,7 +279,7 @@ def _log_config(runs: SweepRuns, run_id: str, config: TrialConfig) -> None:
 def _log_parent_files(
     runs: SweepRuns, parent: str, study: ResolvedStudy, files: EvaluationFiles
 ) -> None:
-    # Not the file itself, which may have been edited since the run read it.
+    # The text and not the file, which may have been edited since the run read it.
     if study.text:
         runs.client.log_text(parent, study.text, f"study/{study.path.name}")
     if files.answer is not None:

@@ -1,19 +1,27 @@
-"""The runs of one sweep in MLflow: found again where they exist, created where they do not.
+"""The runs of one sweep in MLflow: found where they exist, created where they do not.
 
-Everything here may be done twice and changes nothing the second time.
+Every call may be repeated, and changes nothing the second time.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tasks.tracking.address import Tracking
-from tasks.tracking.identity import SweepIdentity, hash_key, is_same_param, to_tags
+from tasks.tracking.identity import (
+    SweepIdentity,
+    hash_key,
+    is_same_param,
+    to_epoch_metrics,
+    to_tags,
+)
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-KEY_TAG = "dml.key"
+RUN_TAG = "dml.run"
+"""Identifies a run within the store: a hash over its sweep and its trial."""
 PARENT_TAG = "mlflow.parentRunId"
 STATUS_TAG = "dml.status"
 REASON_TAG = "dml.reason"
@@ -22,15 +30,6 @@ STEP_METRIC = "train.loss"
 
 MAX_METRICS = 1000
 MAX_PARAMS = 100
-
-
-@dataclass(frozen=True)
-class EpochNumbers:
-    """The metrics of one epoch."""
-
-    epoch: int
-    time_ms: int
-    metrics: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class RunEnd:
 
 @dataclass
 class KnownRun:
-    """A run as it was found or made, with what was written since: asking anew takes a request."""
+    """A run as it was found or created, with all that was written since, to save requests."""
 
     run_id: str
     status: str
@@ -56,15 +55,15 @@ class KnownRun:
     metrics: dict[str, float]
     tags: dict[str, str]
     epochs: dict[int, float | None] | None
-    """The value of STEP_METRIC by epoch; None where it was not read yet."""
+    """The value of STEP_METRIC by epoch; None before it is read."""
 
 
 @dataclass
 class SweepRuns:
     """The parent run of a sweep and the runs nested in it.
 
-    One process writes to them at a time. A request costs ten times what MLflow's bookkeeping of it
-    does, so what is known is not asked for, and what goes to one run goes there together.
+    One process writes to them at a time. A request takes ten times as long as MLflow's work for it,
+    so known values are not requested again, and values for one run are sent together.
     """
 
     tracking: Tracking
@@ -72,14 +71,14 @@ class SweepRuns:
     _keys: dict[str, str] = field(default_factory=dict)
     _known: dict[str, KnownRun] = field(default_factory=dict)
     _found: dict[str, KnownRun] = field(default_factory=dict)
-    """By key: runs that were read but not opened yet."""
+    """By key: runs that were read and not opened yet."""
     _experiment_id: str | None = None
 
     def __post_init__(self) -> None:
         self.client = self.tracking.client()
 
     def forget(self) -> None:
-        """Forgets what is known of the store, to look there again."""
+        """Forgets all runs, so that they are read from the store again."""
         self._keys.clear()
         self._known.clear()
         self._found.clear()
@@ -105,9 +104,9 @@ class SweepRuns:
         return self._open(key, name, {**tags, **parent}, time_ms=time_ms)
 
     def log_params(self, run_id: str, params: Mapping[str, str]) -> list[str]:
-        """Adds params that a run lacks; returns the keys of those that it has otherwise.
+        """Adds params that a run lacks; returns the keys of those that have another value.
 
-        A param cannot be changed, and 7 where 7.0 stands would count as a change.
+        MLflow refuses to change a param, and counts 7 instead of 7.0 as a change.
         """
         from mlflow.entities import Param
 
@@ -120,52 +119,55 @@ class SweepRuns:
         there |= {param.key: param.value for param in missing}
         return sorted(differing)
 
-    def log_epochs(self, run_id: str, epochs: Sequence[EpochNumbers]) -> None:
-        """Adds the epochs that a run lacks; an epoch is there whole or not at all.
+    def log_epochs(
+        self, run_id: str, epochs: Sequence[Mapping[str, Any]], *, ended_ms: int
+    ) -> None:
+        """Adds the epochs that a run lacks; an epoch is sent whole or not at all.
 
-        One that was trained anew with another result, as a GPU may give, is added as well.
+        An epoch that was trained again with another result, as a GPU may give, is added as well.
+
+        Args:
+            run_id: which run.
+            epochs: lines of epochs.jsonl.
+            ended_ms: when the last one ended; the others' times follow from their durations.
         """
         from mlflow.entities import Metric
 
         known = dict(self._known_epochs(run_id))
         batches: list[list[Metric]] = [[]]
-        for numbers in epochs:
-            value = numbers.metrics.get(STEP_METRIC)
-            if numbers.epoch in known and _is_same_number(known[numbers.epoch], value):
+        for report, time_ms in zip(epochs, _list_times(epochs, ended_ms), strict=True):
+            metrics, step = to_epoch_metrics(report), int(report["epoch"])
+            value = metrics.get(STEP_METRIC)
+            if step in known and _is_same_number(known[step], value):
                 continue
-            known[numbers.epoch] = value
-            if len(batches[-1]) + len(numbers.metrics) > MAX_METRICS:
+            known[step] = value
+            if len(batches[-1]) + len(metrics) > MAX_METRICS:
                 batches.append([])
-            time_ms, step = numbers.time_ms, numbers.epoch
-            batches[-1] += [Metric(name, v, time_ms, step) for name, v in numbers.metrics.items()]
+            batches[-1] += [Metric(name, v, time_ms, step) for name, v in metrics.items()]
         for batch in filter(None, batches):
             self.client.log_batch(run_id, metrics=batch)
         self._get(run_id).epochs = known
 
-    def log_results(self, run_id: str, metrics: Mapping[str, float], *, time_ms: int) -> None:
-        """Adds metrics that have one value, where they are missing or have changed."""
-        self._log(run_id, metrics, {}, time_ms=time_ms)
-
     def set_tags(self, run_id: str, tags: Mapping[str, Any]) -> None:
-        """Sets the tags that a run lacks or has otherwise, in one request."""
+        """Sets the tags that a run lacks or that have another value, in one request."""
         self._log(run_id, {}, tags, time_ms=0)
 
     def get_status(self, run_id: str) -> str:
-        """Returns how a run stands: running, interrupted, or the way its trial ended."""
+        """Returns the status of a run: running, interrupted, or how its trial ended."""
         return self._get(run_id).tags.get(STATUS_TAG, "running")
 
     def set_running(self, run_id: str) -> None:
-        """Marks a run as going on."""
+        """Marks a run as running."""
         known = self._get(run_id)
         if known.status != "RUNNING":
             self.client.update_run(run_id, status="RUNNING")
             known.status = "RUNNING"
-        # A run that was just made has no reason to take back.
+        # A run that was just created has no reason to clear.
         reason = {REASON_TAG: ""} if known.tags.get(REASON_TAG) else {}
         self.set_tags(run_id, {STATUS_TAG: "running", **reason})
 
     def has(self, run_id: str, end: RunEnd | None, metrics: Mapping[str, float]) -> bool:
-        """Returns whether a run has ended in a way, with these values as its newest."""
+        """Returns whether a run has this end, and these values as its latest."""
         known = self._get(run_id)
         if end is None or known.status != end.mlflow_status:
             return False
@@ -182,13 +184,13 @@ class SweepRuns:
         time_ms: int,
         metrics: Mapping[str, float] | None = None,
     ) -> None:
-        """Marks a run as ended, once: the first end of the same kind gives its time.
+        """Marks a run as ended; a second call with the same end keeps the first time.
 
         Args:
             run_id: which run.
             end: how it ended.
-            time_ms: when that was.
-            metrics: those that have one value, as in `log_results`.
+            time_ms: when it ended.
+            metrics: metrics with a single value.
         """
         known = self._get(run_id)
         is_same = known.status == end.mlflow_status and known.tags.get(STATUS_TAG) == end.status
@@ -201,7 +203,7 @@ class SweepRuns:
     def _log(
         self, run_id: str, metrics: Mapping[str, float], tags: Mapping[str, Any], *, time_ms: int
     ) -> None:
-        """Sends what is new of the metrics and tags, together."""
+        """Sends the metrics and tags that are new or changed, together."""
         from mlflow.entities import Metric, RunTag
 
         known = self._get(run_id)
@@ -209,7 +211,7 @@ class SweepRuns:
         texts = {k: v for k, v in to_tags(tags).items() if known.tags.get(k) != v}
         listed = [Metric(name, value, time_ms, 0) for name, value in numbers.items()]
         labels = [RunTag(key, value) for key, value in texts.items()]
-        # A request takes a thousand entries of all kinds.
+        # A request holds at most a thousand entries in all.
         room = MAX_METRICS - len(labels)
         for start in range(0, len(listed) or len(labels), room):
             batch = listed[start : start + room]
@@ -218,7 +220,7 @@ class SweepRuns:
         known.tags |= texts
 
     def load(self) -> None:
-        """Reads all runs of the sweep at once, instead of one by one when they are opened."""
+        """Reads all runs of the sweep at once, instead of each one when it is opened."""
         parent = f"tags.`{PARENT_TAG}` = '{self.open_parent()}'"
         token = None
         while True:
@@ -226,7 +228,7 @@ class SweepRuns:
                 [self.experiment_id], filter_string=parent, max_results=1000, page_token=token
             )
             for run in page:
-                self._found.setdefault(run.data.tags.get(KEY_TAG, ""), know_run(run))
+                self._found.setdefault(run.data.tags.get(RUN_TAG, ""), _know_run(run))
             token = page.token
             if not token:
                 return
@@ -234,20 +236,20 @@ class SweepRuns:
     def _open(self, key: str, name: str, tags: Mapping[str, Any], *, time_ms: int | None) -> str:
         if key not in self._keys:
             full = hash_key(self.identity.key, key)
-            # A request may have arrived though its answer did not, so search before creating.
+            # A request may have arrived although its response was lost: search before creating.
             known = self._found.pop(full, None) or self._search(full)
             known = known or self._create(full, name, tags, time_ms)
             self._known[known.run_id] = known
             self._keys[key] = known.run_id
             if PARENT_TAG in tags:
-                # A parent that was deleted has been made anew.
+                # A deleted parent has been created anew.
                 self.set_tags(known.run_id, {PARENT_TAG: tags[PARENT_TAG]})
         return self._keys[key]
 
     def _create(
         self, key: str, name: str, tags: Mapping[str, Any], time_ms: int | None
     ) -> KnownRun:
-        all_tags = to_tags({**tags, KEY_TAG: key, "mlflow.source.name": "dml"})
+        all_tags = to_tags({**tags, RUN_TAG: key, "mlflow.source.name": "dml"})
         run = self.client.create_run(
             self.experiment_id, start_time=time_ms, tags=all_tags, run_name=name
         )
@@ -256,15 +258,15 @@ class SweepRuns:
     def _search(self, key: str) -> KnownRun | None:
         found = self.client.search_runs(
             [self.experiment_id],
-            filter_string=f"tags.`{KEY_TAG}` = '{key}'",
+            filter_string=f"tags.`{RUN_TAG}` = '{key}'",
             max_results=1,
             order_by=["attributes.start_time ASC"],
         )
-        return know_run(found[0]) if found else None
+        return _know_run(found[0]) if found else None
 
     def _get(self, run_id: str) -> KnownRun:
         if run_id not in self._known:
-            self._known[run_id] = know_run(self.client.get_run(run_id))
+            self._known[run_id] = _know_run(self.client.get_run(run_id))
         return self._known[run_id]
 
     def _known_epochs(self, run_id: str) -> dict[int, float | None]:
@@ -275,8 +277,7 @@ class SweepRuns:
         return known.epochs
 
 
-def know_run(run: "Run") -> KnownRun:
-    """Returns what the store says of a run when it is found."""
+def _know_run(run: "Run") -> KnownRun:
     return KnownRun(
         run_id=run.info.run_id,
         status=run.info.status,
@@ -288,8 +289,18 @@ def know_run(run: "Run") -> KnownRun:
 
 
 def _is_same_number(one: float | None, other: float | None) -> bool:
-    """Whether two values are equal, as two values that are no numbers are here."""
+    """Returns whether two values are equal; NaN equals NaN."""
     return one == other or (one is not None and other is not None and one != one and other != other)
+
+
+def _list_times(epochs: Sequence[Mapping[str, Any]], ended_ms: int) -> list[int]:
+    """Returns when each epoch ended: the journal holds durations, and the time of the last line."""
+    times = []
+    for report in reversed(epochs):
+        times.append(ended_ms)
+        seconds = float(report.get("train_seconds") or 0.0)
+        ended_ms -= int(1000 * seconds) if math.isfinite(seconds) else 0
+    return times[::-1]
 
 
 def _open_experiment(tracking: Tracking, name: str) -> str:
@@ -304,7 +315,7 @@ def _open_experiment(tracking: Tracking, name: str) -> str:
             created: str = client.create_experiment(name, artifact_location=location)
             return created
         except MlflowException:
-            # Another process may have been faster.
+            # Another process may have created it.
             found = client.get_experiment_by_name(name)
             if found is None:
                 raise

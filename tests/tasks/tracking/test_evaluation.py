@@ -5,7 +5,7 @@ import pytest
 from dml_core.data.prepared_info import load_info
 from tasks.tracking.evaluation import EvaluationFiles, log_evaluation, log_report
 from tasks.tracking.identity import find_differing_keys, read_sweep_facts
-from tasks.tracking.recorder import SweepRecorder
+from tasks.tracking.sync import SweepRecorder
 from tests.references.recorded_sweeps import make_record, make_store
 
 SCORES = {

@@ -9,7 +9,7 @@ import pytest
 
 from dml_core.config.pipeline import MlflowConfig
 from tasks.tracking.address import open_tracking
-from tasks.tracking.recorder import SweepRecorder
+from tasks.tracking.sync import SweepRecorder
 from tests.references.mlflow_servers import MlflowServer
 from tests.references.recorded_sweeps import FACTS, make_record, make_report, make_store, make_study
 

@@ -10,8 +10,7 @@ from mlflow.tracking import MlflowClient
 
 from dml_core.trials.store import LocalStore
 from tasks.tracking.address import DamagedDatabase, open_tracking
-from tasks.tracking.recorder import SweepRecorder
-from tasks.tracking.sync import SweepSync
+from tasks.tracking.sync import SweepRecorder, SweepSync
 from tests.references.recorded_sweeps import FACTS, make_record, make_report, make_store, make_study
 
 
@@ -136,13 +135,15 @@ def test_a_trial_has_all_params_and_the_tags_to_find_it(tmp_path, study, config,
         "data_hash": "c0ffee",
         "split_hash": "5b117",
         "git_commit": "1234567",
+        # The name of its journal; here the trial's id stands for the key.
+        "dml.key": spec.trial_id,
     }
     assert wanted.items() <= run.data.tags.items()
     assert parents[0].data.tags["dml.status"] == "finished"
     assert parents[0].data.tags["mlflow.note.content"] == "Does a larger embedding help?"
 
 
-def test_the_ways_to_end_are_told_apart(tmp_path, study, config, make_recorder):
+def test_each_status_of_a_trial_has_its_status_in_mlflow(tmp_path, study, config, make_recorder):
     ways = {
         "finished": "FINISHED",
         "pruned": "KILLED",
@@ -164,7 +165,7 @@ def test_the_ways_to_end_are_told_apart(tmp_path, study, config, make_recorder):
         assert run.data.tags["dml.reason"] == f"{status}: loss is nan at 'ä' "
 
 
-def test_a_stopped_sweep_goes_on_in_the_same_runs(tmp_path, study, config, make_recorder):
+def test_a_stopped_sweep_resumes_in_the_same_runs(tmp_path, study, config, make_recorder):
     first, second = study.search_specs()[:2]
     stopped = make_recorder()
     parent_id = stopped.start(study, FACTS)
