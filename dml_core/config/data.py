@@ -76,7 +76,7 @@ class DataBase(ChosenSection):
         if self.folder_name in DATASET_NAMES - {name}:
             raise ValueError(
                 f"has name {name!r} with alias {self.folder_name!r}, which is the name of another "
-                f"dataset, whose folder would be replaced. Set data.alias: {name}"
+                f"dataset and would replace its folder. Set data.alias: {name}"
             )
         return self
 

@@ -51,7 +51,7 @@ def _check_has_no_password(address: str) -> str:
     """Rejects a password without repeating it: parameters are committed, printed and recorded."""
     if re.search(r"://[^/@]*:[^/@]*@", address):
         raise ValueError(
-            "must not hold a password, since params.yaml is committed and --set is recorded. "
+            "must not hold a password, because params.yaml is committed and --set is recorded. "
             "Leave it empty and set MLFLOW_TRACKING_URI in the environment, or keep the address "
             "here and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD there"
         )

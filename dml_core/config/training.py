@@ -34,14 +34,14 @@ class ClassBalancedSamplerConfig(SamplerBase):
     """Images of each class in a batch of batch_size // samples_per_class classes."""
 
     @model_validator(mode="after")
-    def check_one_knob_is_set(self) -> Self:
+    def check_one_key_is_set(self) -> Self:
         """Rejects a batch shape that is given twice or not at all."""
-        knobs = ("class_ratio", "classes_per_batch", "samples_per_class")
-        chosen = [key for key in knobs if getattr(self, key) is not None]
+        keys = ("class_ratio", "classes_per_batch", "samples_per_class")
+        chosen = [key for key in keys if getattr(self, key) is not None]
         if len(chosen) != 1:
             found = ", ".join(f"{key}={getattr(self, key)}" for key in chosen) or "none of them"
             raise ValueError(
-                f"needs exactly one of {', '.join(knobs)}, because batch_size determines the rest. "
+                f"needs exactly one of {', '.join(keys)}, because batch_size determines the rest. "
                 f"Got {found}. Set the others to null"
             )
         needed = self.classes_per_batch or self.samples_per_class or 1

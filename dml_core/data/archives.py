@@ -288,7 +288,7 @@ def _extract(archive: Path, folder: ArchiveFolder) -> None:
 def _check_suffix(archive: Path) -> None:
     if not archive.name.lower().endswith(SUFFIXES):
         raise DatasetError(
-            f"{archive} must end in one of {', '.join(SUFFIXES)}, which tells its format. "
+            f"{archive} must end in one of {', '.join(SUFFIXES)}, which gives its format. "
             f"Got {archive.name!r}. Unpack it yourself and set data.raw to the folder."
         )
 

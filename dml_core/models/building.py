@@ -215,14 +215,14 @@ def _build_torchvision(name: str, weights: str, size_px: int) -> tuple[nn.Module
     full_name = f"torchvision:{name}"
     _check_is_known(full_name, name, library.list_models(module=library))
     is_inception = name in ("googlenet", "inception_v3")
-    knobs: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if weights == "imagenet":
-        knobs["weights"] = "DEFAULT"
+        arguments["weights"] = "DEFAULT"
     elif is_inception:
-        knobs = {"aux_logits": False, "init_weights": True}
+        arguments = {"aux_logits": False, "init_weights": True}
     if name.startswith("vit_") and weights != "imagenet":
-        knobs["image_size"] = size_px
-    model = _create(full_name, weights, library.get_model, knobs)
+        arguments["image_size"] = size_px
+    model = _create(full_name, weights, library.get_model, arguments)
     # torchvision converts ImageNet scaling to -1..1 inside; here pixels are scaled once.
     scaling = "half" if is_inception else "imagenet"
     blocks = find_blocks(model)
@@ -240,24 +240,24 @@ def _build_timm(name: str, weights: str, size_px: int) -> tuple[nn.Module, Backb
     _check_is_known(full_name, architecture, timm.list_models())
     if name != architecture:
         _check_is_known(full_name, name, timm.list_pretrained(f"{architecture}.*"))
-    knobs: dict[str, Any] = {"pretrained": weights == "imagenet", "num_classes": 0}
+    arguments: dict[str, Any] = {"pretrained": weights == "imagenet", "num_classes": 0}
     # Transformers have one position embedding per patch, so their image size is fixed.
     published = timm.get_pretrained_cfg(name)
     if published is not None and published.fixed_input_size:
-        knobs["img_size"] = size_px
-    model = _create(full_name, weights, timm.create_model, knobs)
+        arguments["img_size"] = size_px
+    model = _create(full_name, weights, timm.create_model, arguments)
     settings = model.pretrained_cfg
     statistics = PixelStatistics.from_fractions(tuple(settings["mean"]), tuple(settings["std"]))
     blocks = find_blocks(model) or {"model": TimmFeatures(model)}
     return model, Backbone(full_name, blocks, 3, statistics)
 
 
-def _create(full_name: str, weights: str, create: Any, knobs: dict[str, Any]) -> Any:
+def _create(full_name: str, weights: str, create: Any, arguments: dict[str, Any]) -> Any:
     try:
         with warnings.catch_warnings():
             # Users cannot act on these warnings (old names, slow initialization).
             warnings.simplefilter("ignore")
-            return create(full_name.partition(":")[2], **knobs)
+            return create(full_name.partition(":")[2], **arguments)
     except Exception as error:
         _refuse(full_name, weights, error)
 

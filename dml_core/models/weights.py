@@ -177,7 +177,7 @@ def load_weights(model: nn.Module, blocks: Blocks, weights: str, *, backbone: st
         stored = _strip_prefixes(read_state_dict(Path(weights)))
     by_library, by_block = _trunk_of(model, blocks), dict(as_sequential(blocks).state_dict())
     wanted = max((by_library, by_block), key=lambda names: len(names.keys() & stored.keys()))
-    problems = _find_misfits(wanted, stored, own_names=model.state_dict())
+    problems = _find_mismatches(wanted, stored, own_names=model.state_dict())
     if problems:
         raise ModelError(
             f"model.weights={weights} does not fit model.backbone={backbone}, because the file "
@@ -241,13 +241,15 @@ def _trunk_of(model: nn.Module, blocks: Blocks) -> StateDict:
     return {name: tensors[name] for name in names}
 
 
-def _find_misfits(wanted: StateDict, stored: StateDict, *, own_names: Iterable[str]) -> list[str]:
-    passed_over = set(own_names)
+def _find_mismatches(
+    wanted: StateDict, stored: StateDict, *, own_names: Iterable[str]
+) -> list[str]:
+    skipped = set(own_names)
     missing = [n for n in wanted if n not in stored and not n.endswith("num_batches_tracked")]
     unexpected = [
         name
         for name in stored
-        if name not in wanted and name not in passed_over and not name.startswith(_CLASSIFIERS)
+        if name not in wanted and name not in skipped and not name.startswith(_CLASSIFIERS)
     ]
     reshaped = [
         f"{name} {tuple(stored[name].shape)} for {tuple(tensor.shape)}"

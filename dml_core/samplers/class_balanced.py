@@ -30,23 +30,23 @@ def compute_batch_shape(config: ClassBalancedSamplerConfig, *, num_classes: int)
         ValueError: if no such batch is possible, with the numbers and the key to change.
     """
     if config.class_ratio is not None:
-        knob, classes = "class_ratio", max(2, round(config.class_ratio * num_classes))
+        key, classes = "class_ratio", max(2, round(config.class_ratio * num_classes))
     elif config.classes_per_batch is not None:
-        knob, classes = "classes_per_batch", config.classes_per_batch
+        key, classes = "classes_per_batch", config.classes_per_batch
     else:
         assert config.samples_per_class is not None
-        knob, classes = "samples_per_class", config.batch_size // config.samples_per_class
-    found = f"sampler.{knob}={getattr(config, knob)} requests {classes} classes per batch"
+        key, classes = "samples_per_class", config.batch_size // config.samples_per_class
+    found = f"sampler.{key}={getattr(config, key)} requests {classes} classes per batch"
     if classes > num_classes:
         raise ValueError(
             f"{found}, but there are only {num_classes} training classes and a batch holds each "
-            f"at most once. Lower sampler.batch_size or change sampler.{knob}."
+            f"at most once. Lower sampler.batch_size or change sampler.{key}."
         )
     samples = config.samples_per_class or config.batch_size // classes
     if samples < 1:
         raise ValueError(
             f"{found}, more than the images of sampler.batch_size={config.batch_size}. "
-            f"Raise sampler.batch_size or lower sampler.{knob}."
+            f"Raise sampler.batch_size or lower sampler.{key}."
         )
     return BatchShape(classes_per_batch=classes, samples_per_class=samples)
 

@@ -202,7 +202,7 @@ def list_table(config: FolderData, file: Path) -> SourceListing:
     table = read_table(file)
     root = file.parent.resolve()
     _check_columns(config, table)
-    paths = _normalise(table.text(config.path_column), root)
+    paths = _normalize(table.text(config.path_column), root)
     classes = table.text(config.class_column) if config.class_column else paths
     roles = read_roles(table.text(config.split_column)) if config.split_column else None
     continuous = _continuous_columns(config, table)
@@ -251,12 +251,12 @@ def _check_columns(config: FolderData, table: Table) -> None:
     raise_for(str(table.file), [problems])
 
 
-def _normalise(texts: Sequence[str], root: Path) -> list[str]:
+def _normalize(texts: Sequence[str], root: Path) -> list[str]:
     """Returns paths without `.` parts, relative to the root if inside it."""
-    return [_normalise_one(text, root) for text in texts]
+    return [_normalize_one(text, root) for text in texts]
 
 
-def _normalise_one(text: str, root: Path) -> str:
+def _normalize_one(text: str, root: Path) -> str:
     if not text.strip():
         return ""
     if posixpath.isabs(text):

@@ -6,7 +6,7 @@ from dml_core.config import ConfigError, resolve_trial_config
 from dml_core.config.data import DATASET_NAMES, DataConfig
 
 
-def test_every_dataset_is_called_by_its_name_unless_told_otherwise():
+def test_the_default_alias_of_every_dataset_is_its_name():
     kinds = typing.get_args(typing.get_args(DataConfig)[0])
     assert {kind.model_fields["name"].default for kind in kinds} == DATASET_NAMES
     assert all(kind().folder_name == kind().name for kind in kinds)

@@ -29,7 +29,7 @@ def test_exponent_in_a_file_is_a_number(tmp_path):
     assert (optimizer.learning_rate, optimizer.weight_decay) == (5e-3, 1e-5)
 
 
-def test_choosing_another_loss_drops_the_former_ones_knobs():
+def test_choosing_another_loss_drops_the_parameters_of_the_previous_one():
     lower = {"loss.name": "arcface", "loss.margin": 0.9, "loss.proxy_ratio": 0.5}
     config = resolve_trial_config(lower, {"loss.name": "triplet"})
     assert config.loss.margin == 0.2

@@ -34,7 +34,7 @@ from tests.references.fuzzed_files import BOMB, NESTED_BOMB
         ("#" * (1 << 21), "has more than 1,048,576 characters"),
     ],
 )
-def test_what_no_person_writes_is_refused(text, problem, tmp_path, monkeypatch):
+def test_malicious_yaml_is_rejected(text, problem, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=problem):
         parse_yaml(text, source="a file")

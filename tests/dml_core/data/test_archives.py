@@ -62,7 +62,7 @@ def test_a_complete_extraction_is_used_again_and_a_new_archive_replaces_it(tmp_p
     assert read_tree(target) == {"other.txt": b"another download"}
 
 
-def test_a_folder_of_somebody_else_is_never_replaced(tmp_path):
+def test_a_folder_with_other_content_is_never_replaced(tmp_path):
     target = tmp_path / "out"
     target.mkdir()
     (target / "thesis.txt").write_text("precious")

@@ -66,7 +66,7 @@ def test_an_error_leaves_the_older_folder_and_no_trace(tmp_path):
     assert names_in(tmp_path) == ["made"]
 
 
-def test_a_killed_process_blocks_nobody_and_its_leftovers_are_removed(tmp_path):
+def test_a_killed_process_blocks_no_other_and_its_leftovers_are_removed(tmp_path):
     target = tmp_path / "made"
     with subprocess.Popen(
         [sys.executable, "-c", KILLED, str(target)], stdout=subprocess.PIPE, text=True

@@ -102,7 +102,7 @@ def test_all_test_images_as_copies_of_training_images_are_refused(tree, tmp_path
     assert {row["split"] for row in rows} == {"train", "validation"}
 
 
-def test_a_mended_dataset_leaves_no_list_of_leaks(leaking, tmp_path):
+def test_a_fixed_dataset_leaves_no_list_of_leaks(leaking, tmp_path):
     config = tree_config(tmp_path)
     with pytest.raises(DatasetError, match="Found 1 copy"):
         prepare(leaking, config)
@@ -170,7 +170,7 @@ def test_data_that_were_allowed_to_leak_are_not_taken_for_ones_that_may_not(leak
     assert prepare(leaking, tree_config(tmp_path, on_leak="drop")).duplicates["dropped"] == 1
 
 
-def test_a_published_split_is_kept_as_it_is_unless_told_otherwise(tmp_path):
+def test_a_published_split_is_unchanged_by_default(tmp_path):
     assert tree_config(tmp_path).leak_rule == "fail"
     assert Cub200Data().leak_rule == "allow"
     assert Cub200Data(on_leak="fail").leak_rule == "fail"
@@ -189,7 +189,7 @@ def test_the_same_pixels_in_another_container_are_a_leak(tree, tmp_path):
         prepare(replace(tree, records=[*tree.records, twin]), tree_config(tmp_path))
 
 
-def test_copies_within_and_across_classes_are_told_and_kept(tree, tmp_path):
+def test_copies_within_and_across_classes_are_reported_and_kept(tree, tmp_path):
     copy_image(tree.root, "c04/0.png", "c04/2.png")
     copy_image(tree.root, "c04/1.png", "c05/1.png")
     config = tree_config(tmp_path)
@@ -273,7 +273,7 @@ def test_blank_images_are_not_all_alike(tmp_path):
         ("Stra\u00dfe", "STRASSE"),
     ],
 )
-def test_names_that_are_equal_up_to_case_spaces_and_unicode_are_told(one, other):
+def test_names_that_are_equal_up_to_case_spaces_and_unicode_are_reported(one, other):
     places = {one: Place(2, "train"), other: Place(0, "test"), "wren": Place(0, "test")}
     assert find_similar_names(places) == [{one: "train", other: "test"}]
     assert find_similar_names({"robin": Place(2, "train"), "robins": Place(0, "test")}) == []

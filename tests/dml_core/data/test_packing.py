@@ -174,7 +174,7 @@ def test_an_empty_file_is_refused(photo):
         read_image(photo, root=None, color="rgb")
 
 
-def test_a_missing_file_and_a_broken_link_are_told_apart(photo):
+def test_a_missing_file_and_a_broken_link_have_different_messages(photo):
     with pytest.raises(BadImage, match=r"^does not exist"):
         read_image(photo.with_name("none.png"), root=None, color="rgb")
     link = photo.with_name("link.png")

@@ -49,7 +49,7 @@ def test_an_error_in_a_worker_reaches_the_caller():
         list(map_in_order(fail_on_three, range(8), workers=2, chunk_size=1))
 
 
-def test_a_worker_that_dies_is_told():
+def test_a_worker_that_dies_is_reported():
     with pytest.raises(DatasetError, match=r"a worker process died .*fewer workers \(now 2\)"):
         list(map_in_order(die, range(4), workers=2, chunk_size=1))
 

@@ -114,7 +114,7 @@ def test_a_second_preparation_leaves_everything_in_place(tmp_path):
         {"test_selection": "random", "split_seed": 1},
     ],
 )
-def test_other_values_prepare_anew(tmp_path, change):
+def test_other_values_prepare_again(tmp_path, change):
     listing, config = write_tree(tmp_path / "raw"), tree_config(tmp_path)
     first = prepare_dataset(listing, config, workers=1)
     changed = tree_config(tmp_path, **change)
@@ -124,7 +124,7 @@ def test_other_values_prepare_anew(tmp_path, change):
 
 
 @pytest.mark.parametrize("name", ["test/images.bin", "splits.json", "dataset.json"])
-def test_a_damaged_folder_is_made_anew(tmp_path, name):
+def test_a_damaged_folder_is_prepared_again(tmp_path, name):
     listing, config = write_tree(tmp_path / "raw"), tree_config(tmp_path)
     prepare_dataset(listing, config, workers=1)
     whole = read_all(config.prepared_path)
@@ -134,7 +134,7 @@ def test_a_damaged_folder_is_made_anew(tmp_path, name):
     assert read_all(config.prepared_path) == whole
 
 
-def test_a_folder_of_somebody_else_is_never_replaced(tmp_path):
+def test_a_folder_with_other_content_is_never_replaced(tmp_path):
     listing, config = write_tree(tmp_path / "raw"), tree_config(tmp_path)
     config.prepared_path.mkdir(parents=True)
     (config.prepared_path / "holiday.jpg").write_text("precious")
@@ -331,7 +331,7 @@ def test_a_dataset_without_images_is_refused():
         sort_and_check([], dataset="tiny")
 
 
-def test_a_path_that_stands_twice_is_refused():
+def test_a_duplicate_path_is_refused():
     with pytest.raises(DatasetError, match="Listed more often: 1, first 'a'"):
         sort_and_check([record("a"), record("b"), record("a")], dataset="tiny")
 

@@ -76,7 +76,7 @@ def test_training_opens_nothing_of_the_test_folder(prepared):
         open_test(prepared)
 
 
-def test_continuous_labels_are_the_columns_asked_for(prepared):
+def test_continuous_labels_are_the_configured_columns(prepared):
     assert open_development(prepared).train.continuous.shape == (9, 0)
     config = with_values(prepared, continuous_labels=("height", "angle"))
     images, _ = open_test(config)
@@ -198,7 +198,7 @@ def test_a_class_of_the_test_among_the_development_images_is_refused_by_its_name
     assert len(open_test(prepared)[0]) == 12
 
 
-def test_selections_count_labels_anew_and_share_the_memory_map(prepared):
+def test_selections_renumber_labels_and_share_the_memory_map(prepared):
     images, _ = open_test(prepared)
     chosen = images.select(np.array([10, 3, 11]))
     assert chosen.class_names == ("c05", "c07")

@@ -112,7 +112,7 @@ def test_several_folds_make_the_validation_fraction_idle(tmp_path):
         check_values_match(info, FolderData(), tmp_path)
 
 
-def test_another_dataset_in_the_folder_is_told(tmp_path):
+def test_another_dataset_in_the_folder_is_reported(tmp_path):
     info = make_info(tmp_path)
     with pytest.raises(DatasetError, match=r"data\.name was 'folder', and is 'glyphs' now"):
         check_values_match(info, GlyphsData(), tmp_path)

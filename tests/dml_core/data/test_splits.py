@@ -157,7 +157,7 @@ def test_the_check_finds_shared_classes():
         check_split_is_disjoint(ClassSplit(("a", "b"), ("d",), (("x",),)))
 
 
-def test_the_hash_tells_splits_apart_and_is_stable():
+def test_different_splits_have_different_hashes_and_a_hash_is_stable():
     split = ClassSplit(("a", "b"), ("c",), (("a",),))
     assert split.hash() == ClassSplit(("a", "b"), ("c",), (("a",),)).hash()
     assert split.hash() != ClassSplit(("a", "b"), ("c",), (("b",),)).hash()

@@ -99,7 +99,7 @@ def test_batch_order_does_not_matter(name: str, knobs: dict[str, Any]):
 
 
 @pytest.mark.parametrize("name", sorted({*LOSSES} - {"n_pair"}))
-def test_order_within_a_class_does_not_matter_without_pairs_of_neighbours(name: str):
+def test_order_within_a_class_does_not_matter_without_pairing(name: str):
     loss = build(name, {})
     embeddings, labels = make_batch(loss)
     order = torch.randperm(12, generator=torch.Generator().manual_seed(4))

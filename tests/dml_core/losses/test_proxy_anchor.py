@@ -103,7 +103,7 @@ def test_a_batch_of_one_class_pushes_only_absent_proxies():
     assert by_proxies.isfinite().all()
 
 
-def test_active_fraction_counts_proxies_whose_sum_of_exponentials_is_above_one():
+def test_active_fraction_counts_proxies_with_a_sum_of_exponentials_above_one():
     # alpha = 4, delta = 0; images at 0 (class 0) and 90.001 degrees (class 1).
     #   p0 at 0:   pull e^(-4 * 1), push e^(4 * -0.00002), both below 1: inactive
     #   p1 at 180: pull e^(-4 * 0.00002), push e^(4 * -1), both below 1: inactive

@@ -97,7 +97,7 @@ def test_batches_without_triplets_give_zero_that_backpropagates(mining, labels):
     assert embeddings.grad.abs().sum() == 0
 
 
-def test_hard_mining_counts_the_anchors_whose_margin_is_met():
+def test_hard_mining_counts_anchors_that_meet_the_margin():
     # Anchors 0 and 1 coincide, 4 degrees from their nearest negative, anchor 3. Anchor 2 has its
     # positive at 86 degrees and its nearest negatives at 90, anchor 3 at 86 and at 4.
     embeddings, labels = on_circle(0, 0, 90, 4), torch.tensor([0, 0, 1, 1])

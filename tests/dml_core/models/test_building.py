@@ -104,7 +104,7 @@ def test_gray_image_embeds_as_its_three_equal_channels():
         ({"model.pixel_scaling": "caffe"}, 103.939),
     ],
 )
-def test_pixel_scaling_is_the_trunks_or_the_one_asked_for(settings, mean):
+def test_pixel_scaling_is_that_of_the_trunk_or_the_configured_one(settings, mean):
     model = build({**SMALL, **settings}, in_channels=3)
     assert model.scaling.mean.flatten()[0].item() == pytest.approx(mean)
 

@@ -210,7 +210,7 @@ def test_fingerprint_is_the_same_for_the_same_frozen_part():
     assert model.frozen_fingerprint() == other_head.frozen_fingerprint()
 
 
-def test_fingerprint_tells_weights_cuts_pooling_and_scaling_apart():
+def test_fingerprint_depends_on_weights_cut_pooling_and_scaling():
     models = [
         build(train="none"),
         build(train="none", seed=1),

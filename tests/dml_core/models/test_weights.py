@@ -47,7 +47,7 @@ def is_same(model: nn.Module, other: nn.Module) -> bool:
 
 
 @pytest.mark.parametrize("prefix", ["", "module.", "trunk.", "module.trunk.", "_orig_mod."])
-def test_file_is_copied_whatever_stands_before_its_names(tmp_path, prefix):
+def test_file_is_copied_with_any_prefix_of_its_names(tmp_path, prefix):
     stored, model = build_trunk(0), build_trunk(1)
     assert not is_same(model, stored)
     content = {f"{prefix}{name}": tensor for name, tensor in stored.state_dict().items()}

@@ -13,7 +13,7 @@ def test_an_epoch_covers_each_image_at_most_once_and_drops_the_rest():
     assert len(set(np.concatenate(batches).tolist())) == 20
 
 
-def test_epochs_are_shuffled_anew_and_repeatable():
+def test_each_epoch_is_shuffled_and_repeatable():
     sampler = ShuffledSampler(num_images=40, batch_size=10, seed=1)
     first, second, again = (
         [batch.indices.tolist() for batch in sampler.epoch_batches(epoch)] for epoch in (0, 1, 0)

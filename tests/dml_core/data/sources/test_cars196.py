@@ -109,7 +109,7 @@ def test_test_annotations_without_labels_do_not_do(tmp_path: Path):
         list_cars196(Cars196Data(raw=str(tmp_path)), counts=counts)
 
 
-def test_images_without_annotations_ask_for_them(tmp_path: Path):
+def test_images_without_annotations_are_reported(tmp_path: Path):
     counts = write_cars196(tmp_path)
     (tmp_path / "cars_annos.mat").unlink()
     with pytest.raises(DatasetError, match=r"cars_annos\.mat cannot be found"):

@@ -19,7 +19,7 @@ def test_all_faces_are_there():
     assert all(face_path(face).is_file() for face in FACES)
 
 
-def test_characters_are_many_and_none_stands_twice():
+def test_characters_are_many_and_distinct():
     characters = choose_characters()
     assert len(set(characters)) == len(characters) > 250
     assert "A" in characters

@@ -58,7 +58,7 @@ def test_a_class_on_both_sides_is_reported(tmp_path: Path):
     ]
 
 
-def test_a_repeated_image_is_told_and_counts_once(tmp_path: Path):
+def test_a_repeated_image_is_reported_and_counts_once(tmp_path: Path):
     records = _records(tmp_path)
     with pytest.raises(DatasetError, match=r"has 1 problem\(s\):\n  - a.png is listed twice"):
         official_listing(

@@ -108,7 +108,7 @@ def test_a_missing_annotation_is_named(tmp_path: Path, name: str):
         list_cub200(Cub200Data(raw=str(tmp_path)), counts=counts)
 
 
-def test_annotations_without_any_image_are_told(tmp_path: Path):
+def test_annotations_without_images_are_reported(tmp_path: Path):
     counts = write_cub200(tmp_path)
     shutil.rmtree(tmp_path / "CUB_200_2011/images")
     with pytest.raises(DatasetError, match=r"images.txt lists 12 images, found 0 of them"):
@@ -250,7 +250,7 @@ def _partition(tmp_path: Path) -> Path:
     return tmp_path / BENCHMARK / "Eval" / "list_eval_partition.txt"
 
 
-def test_a_list_shorter_than_its_first_line_says_is_told(tmp_path: Path):
+def test_a_list_shorter_than_its_stated_length_is_reported(tmp_path: Path):
     counts = write_inshop(tmp_path)
     lines = _partition(tmp_path).read_text().splitlines(keepends=True)
     _partition(tmp_path).write_text("".join(lines[:-1]))

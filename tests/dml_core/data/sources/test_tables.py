@@ -217,7 +217,7 @@ def test_a_numeric_class_column_may_also_be_a_label(tmp_path: Path):
     assert named.records[1].continuous == {"class": 4.0, "age": 2.0}
 
 
-def test_a_column_with_gaps_is_no_label_unless_it_is_asked_for(tmp_path: Path):
+def test_a_column_with_gaps_is_not_a_label_unless_it_is_configured(tmp_path: Path):
     text = "path,class,age\na.jpg,x,1\nb.jpg,y,\n"
     assert _list(tmp_path, text).records[0].continuous == {}
     message = _message(tmp_path, text, continuous_labels=("age",))
@@ -354,11 +354,13 @@ def test_validation_is_explained(tmp_path: Path):
         (["train", "test", "gallery"], "must have test, or query and gallery. Found gallery, te"),
     ],
 )
-def test_a_split_that_cannot_be_evaluated_is_told(tmp_path: Path, words: list[str], message: str):
+def test_a_split_that_cannot_be_evaluated_is_reported(
+    tmp_path: Path, words: list[str], message: str
+):
     (problem,) = _problems(tmp_path, words)
     assert message in problem
 
 
-def test_a_class_on_both_sides_is_told(tmp_path: Path):
+def test_a_class_on_both_sides_is_reported(tmp_path: Path):
     (problem,) = _problems(tmp_path, ["train", "train", "test"], ["cat", "dog", "cat"])
     assert problem.startswith("class 'cat' must be in train or in test")
