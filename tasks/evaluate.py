@@ -18,8 +18,7 @@ from dml_core.measures.results import (
 )
 from dml_core.trials.journal import read_epochs, selected_score
 from tasks.guardian import guarded_folder
-from tasks.machine_faults import clear_machine_faults
-from tasks.retrying import is_momentary
+from tasks.machine_faults import clear_machine_faults, is_momentary
 from tasks.study import StudyContext, StudyRequest, load_context
 
 GRID_FILE = "retrieval.png"

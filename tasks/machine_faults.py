@@ -4,14 +4,11 @@ A retry, or the same command later, overcomes them, so they are no result of a t
 """
 
 import errno
-import platform
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar, Self
-
-from dml_core.trials.key import hash_training_code, read_libraries, say_other_libraries
+from typing import Any, ClassVar, Self
 
 NO_ROOM_BYTES = 64 * 2**10
 """Below this a disk counts as full: not even a checkpoint of the smallest model fits."""
@@ -90,30 +87,6 @@ class OutOfMemory(RuntimeError):
 
 class OtherCode(MachineFault):
     """A worker's code or libraries differ from its sweep's; the message names them."""
-
-
-def check_code(code: str, libraries: Mapping[str, str]) -> None:
-    """Raises OtherCode where this process has other code or libraries than its sweep.
-
-    Args:
-        code: hash of the sweep's training code; empty for any.
-        libraries: versions that the sweep has, by library.
-    """
-    if code and (found := hash_training_code()) != code:
-        raise OtherCode(
-            f"a worker on {platform.node()} imported other training code ({found}) than the sweep "
-            f"was started with ({code}), so the sweep was stopped; the worker recorded nothing and "
-            "all finished epochs are kept. Restore the code there, or end older processes, and run "
-            "the same command again."
-        )
-    there = {name: read_libraries().get(name, "none") for name in libraries}
-    if there != dict(libraries):
-        wanted, found = say_other_libraries(libraries, there)
-        raise OtherCode(
-            f"a worker on {platform.node()} has {found} where the sweep was started with {wanted}, "
-            "so the sweep was stopped; the worker recorded nothing and all finished epochs are "
-            "kept. Install requirements.lock on every node, and run the same command again."
-        )
 
 
 @contextmanager
@@ -207,3 +180,22 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:300]
+
+
+# Errors of files that a retry does not change: a wrong name, a missing permission.
+LASTING = (
+    FileNotFoundError,
+    FileExistsError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+
+
+def is_momentary(task: Any, run: Any, state: Any) -> bool:
+    """Returns whether a retry may help against a task's failure; a Prefect retry condition.
+
+    A disk or a network that is briefly unavailable raises OSError. A user's mistake raises a
+    ValueError with advice, which a retry would only delay.
+    """
+    return isinstance(state.data, OSError) and not isinstance(state.data, LASTING)

@@ -6,7 +6,7 @@ from typing import Any
 from prefect import task
 
 from tasks.guardian import guarded_folder
-from tasks.retrying import is_momentary
+from tasks.machine_faults import is_momentary
 
 LOGGER = logging.getLogger(__name__)
 

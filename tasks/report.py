@@ -13,7 +13,7 @@ from dml_core.analysis.observations import Observations, load_observations
 from dml_core.analysis.summary import ArmSummary
 from dml_core.data.atomic_folder import folder_lock, replaced_folder
 from dml_core.measures.results import read_scores
-from tasks.machine_faults import clear_machine_faults
+from tasks.machine_faults import clear_machine_faults, is_momentary
 from tasks.report_page.answer import (
     FILE_NAME,
     Answer,
@@ -26,7 +26,6 @@ from tasks.report_page.answer import (
 from tasks.report_page.page import write_front_page, write_page, write_summary
 from tasks.report_page.pictures import draw_figures, draw_pictures
 from tasks.report_page.tables import collect_facts, make_arm_table, make_metric_table
-from tasks.retrying import is_momentary
 from tasks.study import StudyContext, StudyRequest, load_context
 
 __all__ = ["Answer", "read_answer", "write_report"]

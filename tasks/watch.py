@@ -26,8 +26,8 @@ from dml_core.studies.metrics import Unit, is_higher_better, unit_of
 from dml_core.trials.key import hash_training_code
 from tasks.artifacts import publish, render_table
 from tasks.evaluate import best_winner
+from tasks.machine_faults import is_momentary
 from tasks.report_page.tables import describe_commit
-from tasks.retrying import is_momentary
 from tasks.secrets import redact
 from tasks.study import StudyContext, StudyRequest, load_context
 

@@ -67,7 +67,6 @@ AROUND = {
     "tasks/machine_faults.py",
     "tasks/secrets.py",
     "tasks/process.py",
-    "tasks/retrying.py",
     "tasks/run_log.py",
     "tasks/sources.py",
     "tasks/study.py",

@@ -22,8 +22,9 @@ from dml_core.training.activations import CachedActivations, is_cached, make_cac
 from dml_core.training.determinism import choose_device, limited_threads
 from dml_core.training.state import build_trial_model
 from dml_core.trials.key import hash_training_code, read_libraries
-from tasks.machine_faults import OtherCode, check_code
+from tasks.machine_faults import OtherCode
 from tasks.sweep.cluster import count_concurrent
+from tasks.sweep.job import check_code
 from tasks.sweep.node_data import (
     DataSource,
     describe_data,

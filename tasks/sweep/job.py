@@ -6,14 +6,16 @@ The module imports no torch: a worker sets up its memory before torch is loaded.
 import json
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ray import tune
 
 from dml_core.config.pipeline import RayConfig
+from dml_core.trials.key import hash_training_code, read_libraries, say_other_libraries
 from dml_core.trials.spec import spec_from_plain
+from tasks.machine_faults import OtherCode
 from tasks.run_log import NODE
 from tasks.sweep.node_data import DataSource
 
@@ -133,3 +135,27 @@ def bundles_of_trial(ray_config: RayConfig, config: dict[str, Any]) -> tune.Plac
     job = job_from_config(config) if config else None
     workers = spec_from_plain(job.spec).config.trial.workers if job else 1
     return bundles_of(ray_config, workers=workers)
+
+
+def check_code(code: str, libraries: Mapping[str, str]) -> None:
+    """Raises OtherCode where this process has other code or libraries than its sweep.
+
+    Args:
+        code: hash of the sweep's training code; empty for any.
+        libraries: versions that the sweep has, by library.
+    """
+    if code and (found := hash_training_code()) != code:
+        raise OtherCode(
+            f"a worker on {platform.node()} imported other training code ({found}) than the sweep "
+            f"was started with ({code}), so the sweep was stopped; the worker recorded nothing and "
+            "all finished epochs are kept. Restore the code there, or end older processes, and run "
+            "the same command again."
+        )
+    there = {name: read_libraries().get(name, "none") for name in libraries}
+    if there != dict(libraries):
+        wanted, found = say_other_libraries(libraries, there)
+        raise OtherCode(
+            f"a worker on {platform.node()} has {found} where the sweep was started with {wanted}, "
+            "so the sweep was stopped; the worker recorded nothing and all finished epochs are "
+            "kept. Install requirements.lock on every node, and run the same command again."
+        )

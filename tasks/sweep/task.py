@@ -4,8 +4,7 @@ from pathlib import Path
 
 from prefect import task
 
-from tasks.machine_faults import clear_machine_faults
-from tasks.retrying import is_momentary
+from tasks.machine_faults import clear_machine_faults, is_momentary
 from tasks.run_log import TrialLog, in_turn, logged_run
 from tasks.study import StudyContext, StudyRequest, load_context
 from tasks.versioning.restoring import ensure_whole

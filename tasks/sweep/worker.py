@@ -26,8 +26,8 @@ from dml_core.trials.journal import Journal, read_device
 from dml_core.trials.key import describe_device
 from dml_core.trials.spec import spec_from_plain
 from dml_core.trials.store import open_store
-from tasks.machine_faults import check_code, check_room, raise_machine_fault
-from tasks.sweep.job import TrialJob
+from tasks.machine_faults import check_room, raise_machine_fault
+from tasks.sweep.job import TrialJob, check_code
 from tasks.sweep.node_data import open_once, provide_data
 from tasks.sweep.watchdog import Watchdog
 from tasks.versioning.restoring import identify_files

@@ -2,7 +2,7 @@
 
 from prefect import get_run_logger, task
 
-from tasks.retrying import is_momentary
+from tasks.machine_faults import is_momentary
 from tasks.versioning.repo import StageChanged, StageOrigin
 from tasks.versioning.stages import PinnedRun, describe_change, is_stage_stale, record_stage
 

@@ -1,3 +1,5 @@
+"""Faults of the machine and momentary errors: what is reported, and what is retried."""
+
 import errno
 import os
 import platform
@@ -10,8 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from prefect.states import Failed
 
+from dml_core.data.records import DatasetError
 from dml_core.trials.key import hash_training_code, read_libraries
+from tasks import evaluate as evaluating
+from tasks import prepare as datasets
+from tasks import report as reporting
 from tasks.machine_faults import (
     DiskFull,
     DiskReadOnly,
@@ -21,13 +28,16 @@ from tasks.machine_faults import (
     OutOfMemory,
     QuotaUsedUp,
     TooManyFiles,
-    check_code,
     check_room,
     clear_machine_faults,
+    is_momentary,
     is_out_of_memory,
     raise_machine_fault,
     recall_fault,
 )
+from tasks.sweep import task as sweeps
+from tasks.sweep.job import check_code
+from tasks.versioning import tasks as versioning
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -192,3 +202,37 @@ def test_other_code_or_libraries_of_a_worker_are_reported_with_both_versions(tmp
     assert (type(again), str(again)) == (OtherCode, str(caught.value))
     with pytest.raises(OtherCode, match=r"started with .*torch 0\.1.*requirements\.lock"):
         check_code(code, {**libraries, "torch": "0.1"})
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(5, "Input/output error"), True),
+        (TimeoutError("the disk did not answer"), True),
+        (ConnectionResetError("peer is gone"), True),
+        (FileNotFoundError("no such file"), False),
+        (PermissionError("not yours"), False),
+        (DatasetError("two classes are needed"), False),
+        (ValueError("sweep.seed must be >= 0"), False),
+    ],
+)
+def test_only_momentary_errors_are_retried(error, expected):
+    assert is_momentary(None, None, Failed(data=error)) is expected
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        datasets.prepare_data,
+        sweeps.sweep_study,
+        evaluating.evaluate_study,
+        reporting.write_report,
+        versioning.is_stale,
+        versioning.commit_stage,
+    ],
+    ids=lambda task: task.name,
+)
+def test_every_task_retries_only_after_momentary_errors(task):
+    assert task.retries >= 1
+    assert task.retry_delay_seconds
+    assert task.retry_condition_fn is is_momentary
