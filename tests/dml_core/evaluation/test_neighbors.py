@@ -1,18 +1,28 @@
-"""The search is exact, blind to the order of the file, and never finds the query itself."""
+"""Tests of the exact search for neighbours."""
 
+import faiss
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from dml_core.config.trial import EvaluationConfig
+from dml_core.evaluation import neighbors
 from dml_core.evaluation import neighbors as module
+from dml_core.evaluation.evaluate import evaluate_embeddings
 from dml_core.evaluation.neighbors import (
+    MAX_NEIGHBORS,
+    BinarySearch,
     NeighborSearch,
+    PlacedIndex,
     drop_self,
+    fits_in_memory,
     iterate_neighbors,
     order_ties,
+    pack_bits,
     query_blocks,
+    search_among_all,
     shuffled_order,
 )
 from tests.references.retrieval import distances_to_gallery
@@ -157,3 +167,208 @@ def test_chosen_queries_find_what_they_find_among_all(metric):
     blocks = list(search(5, rows))
     assert [block for block, _ in blocks] == [slice(0, 1), slice(1, 3)]
     np.testing.assert_array_equal(np.concatenate([found for _, found in blocks]), every[rows])
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(neighbors, "BLOCK", 16)
+    monkeypatch.setattr(neighbors, "STRIPE", 6)
+
+
+def draw_vectors(count, dim=8):
+    vectors = np.random.default_rng(0).standard_normal((count, dim), dtype=np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+# One block, whole blocks, and a last one that is shorter than a stripe.
+@pytest.mark.parametrize(("count", "nearest"), [(7, 7), (16, 1), (48, 5), (67, 20), (67, 67)])
+def test_products_and_positions_are_those_of_all_with_all(small_blocks, count, nearest):
+    vectors = draw_vectors(count)
+    products = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    expected = np.argsort(-products, axis=1)[:, :nearest]
+    found, positions = search_among_all(vectors, count=nearest)
+    assert np.array_equal(positions, expected)
+    assert np.allclose(found, np.take_along_axis(products, expected, axis=1), rtol=0, atol=1e-6)
+
+
+def test_of_equal_ones_it_takes_those_that_faiss_takes(small_blocks):
+    # Small whole numbers have no rounding, and many equal products.
+    vectors = np.random.default_rng(1).integers(-2, 3, size=(70, 3)).astype(np.float32)
+    index = faiss.IndexFlatIP(3)
+    index.add(vectors)
+    products, positions = index.search(vectors, 9)
+    found, at = search_among_all(vectors, count=9)
+    assert np.array_equal(found, products)
+    assert [set(row) for row in at] == [set(row) for row in positions]
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_a_large_search_gives_the_neighbours_of_a_small_one(small_blocks, metric):
+    vectors = draw_vectors(61)
+    both = [
+        list(NeighborSearch(vectors, metric=metric, block_size=10, compare_once_from=once)(5))
+        for once in (0, 61)
+    ]
+    for (block, expected), (same_block, found) in zip(*both, strict=True):
+        assert block == same_block
+        assert np.array_equal(found, expected)
+
+
+def test_what_it_may_not_do_is_searched_in_the_index(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("compared at once")
+
+    monkeypatch.setattr(neighbors, "search_among_all", refuse)
+    vectors = draw_vectors(30)
+    for search in (
+        NeighborSearch(vectors, metric="cosine", compare_once_from=31),
+        NeighborSearch(vectors, vectors[:20], metric="cosine", compare_once_from=1),
+        NeighborSearch(vectors, metric="euclidean", compare_once_from=1),
+    ):
+        assert len(list(search(3))) == 1
+    once = NeighborSearch(vectors, metric="cosine", compare_once_from=30)
+    assert len(list(once(3, np.array([4, 2])))) == 1
+    with pytest.raises(AssertionError, match="compared at once"):
+        list(once(3))
+    monkeypatch.setattr(neighbors, "MAX_RESULT_BYTES", 30 * 4 * 12 - 1)
+    assert not fits_in_memory(30, 4)
+    assert len(list(once(3))) == 1
+
+
+def test_all_numbers_stay_what_they_were(small_blocks):
+    vectors, labels = draw_vectors(90, dim=16), np.arange(90) % 7
+    numbers = [
+        evaluate_embeddings(
+            vectors, labels, metric="cosine",
+            config=EvaluationConfig(recall_at=(1, 4, 40), compare_once_from=once),
+        )
+        for once in (0, 1)
+    ]  # fmt: skip
+    assert numbers[0] == numbers[1]
+
+
+def find_all_binary(queries, gallery=None, *, num_neighbors, rows=None, **knobs):
+    blocks = BinarySearch(queries, gallery, **knobs)(num_neighbors, rows)
+    return np.concatenate([indices for _, indices in blocks])
+
+
+def test_eight_dimensions_make_a_byte_and_the_rest_is_zero():
+    # Positive at 0, 7 and 8: 1000 0001 and 1000 0000; zero itself is no positive value.
+    embeddings = np.full((1, 10), -1, dtype=np.float32)
+    embeddings[0, [0, 7, 8]] = 0.5
+    embeddings[0, 9] = 0
+    assert pack_bits(embeddings).tolist() == [[0b10000001, 0b10000000]]
+
+
+def test_bits_do_not_depend_on_the_length_of_a_vector():
+    embeddings = np.random.default_rng(0).standard_normal((5, 13)).astype(np.float32)
+    unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
+    np.testing.assert_array_equal(pack_bits(embeddings), pack_bits(unit))
+
+
+tables = hnp.arrays(
+    np.float32,
+    st.tuples(st.integers(2, 10), st.integers(1, 19)),
+    elements=st.sampled_from([-1.0, 0.0, 2.0]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables, st.integers(1, 12), st.booleans())
+def test_neighbors_are_the_nearest_by_hamming_distance(embeddings, count, has_gallery):
+    before = embeddings.copy()
+    gallery = embeddings[::2] if has_gallery else None
+    found = find_all_binary(embeddings, gallery, num_neighbors=count, block_size=3)
+    expected = distances_to_gallery(embeddings, gallery, metric="hamming")
+    for row, pairs in zip(found, expected, strict=True):
+        by_index = {index: distance for distance, index in pairs}
+        assert len(set(row.tolist())) == len(row) == min(count, len(pairs))
+        assert [by_index[int(i)] for i in row] == sorted(by_index.values())[:count]
+    np.testing.assert_array_equal(embeddings, before)
+
+
+@pytest.mark.parametrize("count", [1, 10, 150])
+def test_equal_codes_follow_the_shuffled_order_at_every_k(count):
+    found = find_all_binary(np.ones((200, 12), dtype=np.float32), num_neighbors=count)
+    order = shuffled_order(200)
+    for query, row in enumerate(found):
+        np.testing.assert_array_equal(row, order[order != query][:count])
+
+
+def test_blocks_change_no_binary_neighbor():
+    embeddings = np.random.default_rng(1).standard_normal((120, 8)).astype(np.float32)
+    whole = find_all_binary(embeddings, num_neighbors=30)
+    np.testing.assert_array_equal(
+        find_all_binary(embeddings, num_neighbors=30, block_size=7), whole
+    )
+
+
+def test_chosen_queries_find_the_same_binary_neighbors():
+    embeddings = np.random.default_rng(1).standard_normal((30, 16)).astype(np.float32)
+    rows = np.array([3, 29, 4])
+    every = find_all_binary(embeddings, num_neighbors=5)
+    np.testing.assert_array_equal(
+        find_all_binary(embeddings, num_neighbors=5, rows=rows), every[rows]
+    )
+
+
+EMBEDDINGS = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+LABELS = np.arange(40) // 4
+
+
+@pytest.fixture
+def cards(monkeypatch):
+    """Says what was searched on cards and which k-means were found there."""
+    said = {"searches": [], "kmeans": []}
+
+    class OnCards:
+        def __init__(self, index):
+            self.index = index
+
+        def search(self, queries, count):
+            said["searches"].append(count)
+            return self.index.search(queries, count)
+
+    kmeans = faiss.Kmeans
+
+    def make_kmeans(*arguments, gpu, **options):
+        said["kmeans"].append(gpu)
+        return kmeans(*arguments, **options)
+
+    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 1)
+    monkeypatch.setattr(faiss, "index_cpu_to_all_gpus", OnCards)
+    monkeypatch.setattr(faiss, "Kmeans", make_kmeans)
+    return said
+
+
+def evaluate(device):
+    config = EvaluationConfig(search_device=device)
+    return evaluate_embeddings(EMBEDDINGS, LABELS, config=config, metric="cosine")
+
+
+def test_an_evaluation_on_cards_searches_and_clusters_there(cards):
+    found = evaluate("gpu")
+    assert cards["searches"]
+    assert cards["kmeans"] == [True]
+    assert found == evaluate("cpu")
+    assert cards["kmeans"] == [True, False]
+
+
+def test_what_cards_cannot_search_stays_on_the_cpu(cards):
+    vectors = np.ones((MAX_NEIGHBORS + 2, 2), np.float32)
+    index = faiss.IndexFlatL2(2)
+    index.add(vectors)
+    placed = PlacedIndex(index, "gpu")
+    for count in (MAX_NEIGHBORS, MAX_NEIGHBORS + 1):
+        assert placed.search(vectors[:1], count)[1].shape == (1, count)
+    assert cards["searches"] == [MAX_NEIGHBORS]
+
+
+def test_the_default_is_the_cpu(cards):
+    evaluate(EvaluationConfig().search_device)
+    assert cards["searches"] == []
+
+
+def test_without_a_card_it_says_what_to_do():
+    with pytest.raises(ValueError, match=r"search_device=gpu needs a GPU .* sees none"):
+        evaluate("gpu")

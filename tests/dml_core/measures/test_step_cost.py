@@ -1,8 +1,16 @@
+"""Tests of the time and memory of a training step."""
+
 import pytest
+import torch
 
 from dml_core.measures import step_cost
 from dml_core.measures.results import list_winners
-from dml_core.measures.step_cost import StepBudget, measure_configs, measure_step_cost
+from dml_core.measures.step_cost import (
+    StepBudget,
+    measure_configs,
+    measure_peak_bytes,
+    measure_step_cost,
+)
 
 
 @pytest.fixture
@@ -54,3 +62,34 @@ def test_an_epoch_with_fewer_batches_than_steps_is_gone_through_again(configs):
     config = configs["nca"].model_copy(update={"sampler": sampler})
     measured = measure_configs({"only": config}, StepBudget(rounds=1, steps=7, warmup=3))
     assert list(measured.scalars["cost.step_seconds"]["only"]) == [0]
+
+
+CPU = torch.device("cpu")
+
+
+def test_the_peak_counts_what_is_held_at_one_time():
+    def work():
+        first = torch.zeros(1000)
+        second = torch.zeros(2000)
+        del first
+        third = torch.zeros(500)
+        return second, third
+
+    # 4 bytes a number: 3,000 numbers while the first two are held.
+    assert measure_peak_bytes(work, device=CPU) == 12_000
+
+
+def test_what_was_there_before_does_not_count():
+    before = torch.zeros(100_000)
+    assert 400_000 <= measure_peak_bytes(lambda: before + 1, device=CPU) < 400_100
+    assert measure_peak_bytes(lambda: before.add_(1), device=CPU) < 100
+
+
+def test_a_backward_pass_counts_its_gradients():
+    weights = torch.ones(10_000, requires_grad=True)
+
+    def work():
+        (weights * weights).sum().backward()
+
+    # The product, then at least the gradient of the weights: more than one array, below five.
+    assert 2 * 40_000 <= measure_peak_bytes(work, device=CPU) < 5 * 40_000

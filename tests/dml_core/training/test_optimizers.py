@@ -1,22 +1,128 @@
-"""Rows that took part move as under an optimiser of their own; the others stand still."""
+"""Tests of optimisers, schedules and sparse updates."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 
-from dml_core.config.training import AdamWConfig, OptimizerConfig, SgdConfig
+from dml_core.config.training import (
+    AdamWConfig,
+    ConstantScheduleConfig,
+    CosineScheduleConfig,
+    InverseTimeScheduleConfig,
+    OptimizerConfig,
+    SgdConfig,
+    StepScheduleConfig,
+)
 from dml_core.data.prepared import open_development
 from dml_core.measures.step_cost import measure_peak_bytes
 from dml_core.training.checkpoint import load_checkpoint
 from dml_core.training.optimizers import (
     EagerAdamW,
+    EagerSgd,
     SampledRowsOptimizer,
     build_optimizer,
     set_learning_rates,
     with_dense_gradient,
 )
+from dml_core.training.optimizers import compute_learning_rate_factor as factor
 from dml_core.training.state import build_state
 from tests.dml_core.training.test_trial import assert_same_checkpoints, train
 from tests.references.tiny_trials import tiny_config
+
+
+def test_constant_stays():
+    assert factor(ConstantScheduleConfig(), epoch=7, step=700, num_steps=1000) == 1.0
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(0, 1), (9, 1), (10, 0.5), (19, 0.5), (20, 0.25)])
+def test_step_halves_every_ten_epochs(epoch, expected):
+    schedule = StepScheduleConfig(epochs=10, gamma=0.5)
+    assert factor(schedule, epoch=epoch, step=epoch * 5, num_steps=1000) == expected
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"), [(0, 1.0), (25, 0.5 * (1 + math.sqrt(0.5))), (50, 0.5), (100, 0.0)]
+)
+def test_cosine_falls_along_half_a_wave(step, expected):
+    value = factor(CosineScheduleConfig(), epoch=0, step=step, num_steps=100)
+    assert value == pytest.approx(expected, abs=1e-12)
+
+
+def test_cosine_ends_at_its_final_fraction():
+    schedule = CosineScheduleConfig(final_fraction=0.1)
+    assert factor(schedule, epoch=0, step=100, num_steps=100) == pytest.approx(0.1)
+
+
+def test_inverse_time_divides_by_one_plus_decay_times_step():
+    # The log-ratio recipe: 1 / (1 + 1e-4 * 5000) = 2/3.
+    schedule = InverseTimeScheduleConfig(decay=1e-4)
+    assert factor(schedule, epoch=0, step=5000, num_steps=10) == pytest.approx(2 / 3)
+
+
+ROOT = Path(__file__).parents[3]
+TRAINING = """
+import sys
+from pathlib import Path
+from dml_core.config import TrialConfig
+from dml_core.data.prepared import open_development
+from dml_core.training.in_folder import train_in_folder
+
+config = TrialConfig.model_validate_json(sys.argv[1])
+result = train_in_folder(config, open_development(config.data), Path(sys.argv[2]))
+print(len(result.reports), "torch._dynamo" in sys.modules)
+"""
+
+
+def run_steps(optimizer_class, **knobs):
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    optimizer = optimizer_class(network.parameters(), lr=0.1, weight_decay=0.1, **knobs)
+    for number in range(4):
+        if number == 2:
+            optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.zero_grad(set_to_none=True)
+        network(torch.randn(4, 8)).square().sum().backward()
+        optimizer.step()
+    return torch.nn.utils.parameters_to_vector(network.parameters())
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize(
+    ("ours", "theirs", "knobs"),
+    [(EagerAdamW, torch.optim.AdamW, {}), (EagerSgd, torch.optim.SGD, {"momentum": 0.9})],
+)
+def test_weights_are_those_of_torchs_own_to_the_bit(ours, theirs, knobs, fused):
+    assert torch.equal(
+        run_steps(ours, fused=fused, **knobs), run_steps(theirs, fused=fused, **knobs)
+    )
+
+
+def test_a_step_has_no_gradient_and_leaves_gradients_on():
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = EagerSgd([weight], lr=0.5)
+    weight.sum().backward()
+    optimizer.step()
+    assert weight.tolist() == [0.5, 0.5, 0.5]
+    assert weight.grad_fn is None
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("knobs", [{}, {"loss__proxy_ratio": 0.5}], ids=["dense", "sampled"])
+def test_a_whole_training_never_imports_the_compiler(tiny_root, tmp_path, knobs):
+    config = tiny_config(tiny_root, training__epochs=1, loss__name="proxy_anchor", **knobs)
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINING, config.model_dump_json(), str(tmp_path / "run")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["1", "False"]
+
 
 NUM_ROWS, DIM = 12, 5
 CPU = torch.device("cpu")

@@ -1,3 +1,5 @@
+"""Tests of names, directions and units of metrics."""
+
 import re
 from pathlib import Path
 

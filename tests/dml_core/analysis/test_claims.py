@@ -1,11 +1,14 @@
+"""Tests of verdicts on claims."""
+
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dml_core.analysis.claims import fit_slope, judge_claims
+from dml_core.analysis.claims import fit_slope, judge_claims, narrow_claim
 from dml_core.analysis.observations import Observations
+from dml_core.studies.definition import Claim
 from tests.references.observed_studies import observe, read_claims
 
 LARGE, SMALL = "batch_size-90", "batch_size-30"
@@ -236,3 +239,42 @@ def test_a_study_without_claims_has_no_judgements(tmp_path):
     study = read_claims(tmp_path, MORE)
     none = replace(study, definition=study.definition.model_copy(update={"claims": ()}))
     assert judge_claims(none, observe({})) == []
+
+
+def make_claim(**values) -> Claim:
+    return Claim.model_validate({"text": "So it is.", **values})
+
+
+def test_pairs_stay_or_go_as_one():
+    claim = make_claim(left={"arms": ["a-64", "a-512"]}, right={"arms": ["b-64", "b-512"]})
+    narrowed, lost = narrow_claim(claim, {"a-64", "a-512", "b-512"})
+    assert (narrowed.left.arms, narrowed.right.arms) == (("a-512",), ("b-512",))
+    assert lost == ["a-64", "b-64"]
+
+
+def test_sides_of_other_lengths_keep_what_is_run():
+    claim = make_claim(left={"arms": ["a"]}, right={"arms": ["b", "c"]})
+    narrowed, lost = narrow_claim(claim, {"a", "c"})
+    assert (narrowed.left.arms, narrowed.right.arms, lost) == (("a",), ("c",), ["b"])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"left": {"arms": ["a"]}, "right": {"arms": ["b"]}},
+        {"left": {"arms": ["b"]}},
+        {"trend": {"key": "sampler.batch_size", "arms": ["b", "c"]}},
+        {"trend": {"key": "sampler.batch_size"}},
+    ],
+)
+def test_a_claim_that_would_lose_a_side_is_left_as_it_is(values):
+    claim = make_claim(**values)
+    assert narrow_claim(claim, {"a"}) == (claim, [])
+
+
+def test_one_side_alone_and_a_trend_are_narrowed():
+    narrowed, lost = narrow_claim(make_claim(left={"arms": ["a", "b"]}), {"a"})
+    assert (narrowed.left.arms, lost) == (("a",), ["b"])
+    trend = {"key": "sampler.batch_size", "arms": ["a", "b", "c"]}
+    narrowed, lost = narrow_claim(make_claim(trend=trend), {"a", "c"})
+    assert (narrowed.trend.arms, lost) == (("a", "c"), ["b"])

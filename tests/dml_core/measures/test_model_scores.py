@@ -1,0 +1,246 @@
+"""Tests of the scores of trained and untrained models."""
+
+import logging
+import os
+import shutil
+import signal
+from itertools import pairwise
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from dml_core.config.trial import EvaluationConfig
+from dml_core.data.prepared import open_development, open_test
+from dml_core.evaluation.evaluate import measure_spread
+from dml_core.measures.model_scores import (
+    embed_with_checkpoint,
+    evaluate_checkpoint,
+    evaluate_raw_pixels,
+    evaluate_untrained_features,
+    evaluate_winners,
+    load_trained_model,
+    occlude,
+)
+from dml_core.models.embedding_model import EmbeddingModel
+from dml_core.studies.metrics import list_metrics
+from dml_core.training.checkpoint import load_checkpoint, save_checkpoint
+from dml_core.training.trial import run_trial
+from tests.references.tiny_trials import prepare_tiny, tiny_config
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A tiny model's checkpoint, its configuration and its last report."""
+    root = tmp_path_factory.mktemp("prepared")
+    prepare_tiny(root)
+    config = tiny_config(root, training__epochs=3, evaluation__recall_at=[1, 2])
+    path = root / "last.pt"
+    result = run_trial(
+        config,
+        open_development(config.data),
+        on_epoch_end=lambda _, state: save_checkpoint(state, path),
+    )
+    return load_checkpoint(path), config, result
+
+
+def test_validation_scores_are_those_that_training_reported(trained):
+    checkpoint, config, result = trained
+    images = open_development(config.data).validation
+    scores = evaluate_checkpoint(checkpoint, images, evaluation=config.evaluation)
+    reported = result.reports[result.best_epoch - 1].validation
+    assert scores["map_at_r"] == pytest.approx(reported["map_at_r"], abs=1e-6)
+    assert scores["recall_at_1"] == pytest.approx(reported["recall_at_1"], abs=1e-6)
+
+
+def test_test_classes_are_evaluated_with_every_metric(trained):
+    checkpoint, config, _ = trained
+    images, _ = open_test(config.data)
+    evaluation = EvaluationConfig(binary=True, occlusion=(0.9,), kmeans_iterations=5)
+    scores = evaluate_checkpoint(checkpoint, images, evaluation=evaluation)
+    assert {"nmi", "pair_f1", "binary_recall_at_1", "occluded_boundary_0.9_map_at_r"} <= set(scores)
+    # Nearly everything is black, so little can be recognised.
+    assert scores["occluded_center_0.9_recall_at_1"] < scores["recall_at_1"]
+
+
+def test_trained_model_gives_unit_embeddings_and_stays_still(trained):
+    checkpoint, _, _ = trained
+    model = load_trained_model(checkpoint)
+    images = torch.randint(0, 256, (5, 1, 28, 28), dtype=torch.uint8)
+    embeddings = model(images)
+    assert torch.equal(embeddings, model(images))
+    assert torch.allclose(embeddings.norm(dim=1), torch.ones(5))
+
+
+def test_baselines_need_no_training(trained):
+    _, config, _ = trained
+    images = open_development(config.data).validation
+    pixels = evaluate_raw_pixels(images, config)
+    features = evaluate_untrained_features(images, config)
+    assert pixels["num_queries"] == features["num_queries"] == len(images)
+    assert pixels["recall_at_1"] != features["recall_at_1"]
+
+
+def test_spread_is_zero_only_when_all_are_alike():
+    assert measure_spread(np.ones((10, 4), dtype=np.float32)) == 0
+    assert measure_spread(np.zeros((10, 4), dtype=np.float32)) == 0
+    # Two opposite points: each lies one length from the centre.
+    assert measure_spread(np.array([[1.0, 0.0], [-1.0, 0.0]], dtype=np.float32)) == 1
+    assert np.isnan(measure_spread(np.array([[np.nan, 1.0]], dtype=np.float32)))
+
+
+def test_what_a_frozen_trunk_makes_of_the_images_is_kept(tmp_path, monkeypatch):
+    prepare_tiny(tmp_path)
+    config = tiny_config(tmp_path, training__epochs=1, trunk__train="from:stage3")
+    states = []
+    run_trial(
+        config,
+        open_development(config.data),
+        on_epoch_end=lambda _, state: states.append(state),
+    )
+    images, info = open_test(config.data)
+    plain = embed_with_checkpoint(states[0], images)
+    kept = embed_with_checkpoint(states[0], images, content_hash=info.content_hash)
+    # Activations are kept in half precision.
+    np.testing.assert_allclose(kept, plain, atol=3e-3)
+    monkeypatch.setattr(EmbeddingModel, "frozen_activations", None)
+    again = embed_with_checkpoint(states[0], images, content_hash=info.content_hash)
+    np.testing.assert_array_equal(again, kept)
+
+
+def test_winners_are_scored_by_all_that_their_configuration_asks_for(tmp_path):
+    data = prepare_tiny(tmp_path / "prepared")
+    config = tiny_config(
+        tmp_path / "prepared",
+        training__epochs=1,
+        evaluation__occlusion=[0.3, 0.5],
+        evaluation__synthetic_points=2,
+    )
+    path = tmp_path / "winners" / "small-arm-seed4" / "checkpoint.pt"
+    run_trial(config, data, on_epoch_end=lambda _, state: save_checkpoint(state, path))
+    (winner,) = evaluate_winners(tmp_path / "winners", workers=1)
+    assert (winner.arm, winner.seed) == ("small-arm", 4)
+    assert {"occluded_center_0.3_recall_at_1", "occluded_boundary_0.5_map_at_r"} <= set(
+        winner.scores
+    )
+    assert "synthetic_recall_at_1" in winner.scores
+    assert not any("occluded" in name and "synthetic" in name for name in winner.scores)
+    given = [name for name in winner.scores if not name.startswith("num_")]
+    assert list_metrics(config, "test") == given
+    assert open_development(config.data).info.content_hash == winner.data_hash
+
+
+def kill_the_pool():
+    for process in psutil.Process().children():
+        if any("spawn_main" in part for part in process.cmdline()):
+            os.kill(process.pid, signal.SIGKILL)
+            yield process.pid
+
+
+def test_a_killed_process_of_the_pool_costs_no_score(tmp_path, caplog):
+    data = prepare_tiny(tmp_path / "prepared")
+    config = tiny_config(tmp_path / "prepared", training__epochs=1)
+    folder = tmp_path / "winners"
+    path = folder / "arm-seed0" / "checkpoint.pt"
+    run_trial(config, data, on_epoch_end=lambda _, state: save_checkpoint(state, path))
+    # More than two processes are given at once, so that some are left when they are killed.
+    for seed in range(1, 6):
+        shutil.copytree(folder / "arm-seed0", folder / f"arm-seed{seed}")
+    killed, told = [], []
+
+    def on_progress(done, total):
+        told.append((done, total))
+        if done == 1:
+            killed.extend(kill_the_pool())
+
+    with caplog.at_level(logging.WARNING):
+        winners = list(evaluate_winners(folder, workers=2, on_progress=on_progress))
+    assert len(killed) == 2
+    assert [winner.seed for winner in winners] == [0, 1, 2, 3, 4, 5]
+    assert told == [(done, 6) for done in range(1, 7)]
+    assert "one of 2 evaluation processes was killed" in caplog.text
+    assert "winners are evaluated one at a time" in caplog.text
+    assert all(winner.scores == winners[0].scores for winner in winners)
+
+
+def covered_map(height, width, **knobs):
+    """(H, W) True where a white image turned black."""
+    return occlude(torch.ones(1, 1, height, width), **knobs)[0, 0] == 0
+
+
+def test_the_center_covers_the_central_square():
+    # Half of 8 pixels: rows and columns 2 to 5.
+    covered = covered_map(8, 8, size=0.5, place="center")
+    assert covered[2:6, 2:6].all()
+    assert covered.sum() == 16
+
+
+def test_the_boundary_covers_a_frame_of_the_same_area():
+    # size 0.6 of 10 pixels: 36 covered at the centre; the frame leaves sqrt(1 - 0.36) = 0.8
+    # of each side open, 64 pixels, and covers the same 36.
+    covered = covered_map(10, 10, size=0.6, place="boundary")
+    assert not covered[1:9, 1:9].any()
+    assert covered.sum() == 36
+    assert covered_map(10, 10, size=0.6, place="center").sum() == 36
+
+
+@pytest.mark.parametrize("size", [0.1, 0.3, 0.5, 0.7, 0.9])
+def test_both_places_hide_the_same_share_to_the_nearest_row(size):
+    center = covered_map(224, 224, size=size, place="center").float().mean()
+    boundary = covered_map(224, 224, size=size, place="boundary").float().mean()
+    # One row and one column of 224 more or less, half of which is rounded away.
+    assert abs(center - size**2) < 1 / 224
+    assert abs(boundary - size**2) < 1 / 224
+
+
+@pytest.mark.parametrize("place", ["center", "boundary"])
+def test_a_larger_size_covers_all_that_a_smaller_one_does(place):
+    maps = [covered_map(32, 32, size=step / 10, place=place) for step in range(11)]
+    for smaller, larger in pairwise(maps):
+        assert (larger | ~smaller).all()
+    assert not maps[0].any()
+    assert maps[-1].all()
+
+
+def test_images_that_are_not_square_are_covered_by_shares_of_each_side():
+    covered = covered_map(4, 8, size=0.5, place="center")
+    assert covered[1:3, 2:6].all()
+    assert covered.sum() == 8
+
+
+def test_the_input_stays_and_the_rest_of_the_image_too():
+    images = torch.rand(3, 2, 6, 6)
+    before = images.clone()
+    result = occlude(images, size=0.5, place="center", fill=-2.0)
+    assert torch.equal(images, before)
+    covered = covered_map(6, 6, size=0.5, place="center")
+    assert (result[..., covered] == -2).all()
+    assert torch.equal(result[..., ~covered], images[..., ~covered])
+    nothing = occlude(images, size=0.0, place="boundary")
+    nothing[:] = 9
+    assert torch.equal(images, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float64])
+def test_the_dtype_is_kept(dtype):
+    result = occlude(torch.ones(1, 3, 4, 4, dtype=dtype), size=0.5, place="center")
+    assert result.dtype == dtype
+    assert result.float().mean() == 0.75
+
+
+def test_each_channel_may_have_its_own_black():
+    fill = torch.tensor([-2.1, -2.0, -1.8]).view(3, 1, 1)
+    result = occlude(torch.zeros(2, 3, 4, 4), size=1.0, place="center", fill=fill)
+    assert torch.equal(result, fill.expand(2, 3, 4, 4))
+
+
+@pytest.mark.parametrize("size", [-0.1, 1.5, float("nan")])
+def test_a_size_outside_of_zero_to_one_is_refused(size):
+    with pytest.raises(ValueError, match=f"Got {size}"):
+        occlude(torch.ones(1, 1, 4, 4), size=size, place="center")
+
+
+def test_an_unknown_place_is_refused():
+    with pytest.raises(ValueError, match="Got 'corner'"):
+        occlude(torch.ones(1, 1, 4, 4), size=0.5, place="corner")
