@@ -94,8 +94,8 @@ scheduler: {name: asha, grace_epochs: 4}
     ("sampler", "message"),
     [
         ({"class_ratio": 0.1}, r"at least two of the 12 .* Got 0.1, which leaves 1.2"),
-        ({"class_ratio": 0.9, "batch_size": 10}, "asks for 11 classes a batch, more than .*=10"),
-        ({"class_ratio": None, "classes_per_batch": 13}, "there are 12 training classes"),
+        ({"class_ratio": 0.9, "batch_size": 10}, "requests 11 classes per batch, more than .*=10"),
+        ({"class_ratio": None, "classes_per_batch": 13}, "there are only 12 training classes"),
         ({"class_ratio": None, "samples_per_class": 2}, "requests 50 classes per batch"),
     ],
 )
