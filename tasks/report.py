@@ -33,7 +33,7 @@ __all__ = ["Answer", "read_answer", "write_report"]
 _READING = (
     "Means over the seeds with 95 % intervals (Student's t). Differences are paired by seed; their "
     "intervals are those of each comparison alone. A verdict is given only where a difference "
-    "stands among all comparisons of the study (paired t-test, Holm's correction)."
+    "is significant among all comparisons of the study (paired t-test, Holm's correction)."
 )
 
 

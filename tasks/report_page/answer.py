@@ -190,5 +190,5 @@ def _relate(best: ArmSummary) -> str:
         return ", and is the baseline"
     reference = best.difference.reference
     if best.verdict == "cannot tell":
-        return f", which cannot be told from {reference}"
+        return f", which cannot be distinguished from {reference}"
     return f", {best.verdict} than {reference}"

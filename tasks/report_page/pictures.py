@@ -199,7 +199,7 @@ _INTERVALS = "Means over the seeds; bands and whiskers are 95 % intervals."
 _CURVES = {
     "curves": f"Learning curves: validation score and training loss. {_INTERVALS}",
     "curves-validation": (f"Validation score of every arm, the other arms in grey. {_INTERVALS}"),
-    "curves-loss": f"Training loss of every arm, each on a scale of its own. {_INTERVALS}",
+    "curves-loss": f"Training loss of every arm, each on its own scale. {_INTERVALS}",
 }
 
 

@@ -242,7 +242,7 @@ class SweepRuns:
             self._known[known.run_id] = known
             self._keys[key] = known.run_id
             if PARENT_TAG in tags:
-                # A deleted parent has been created anew.
+                # A deleted parent has been created again.
                 self.set_tags(known.run_id, {PARENT_TAG: tags[PARENT_TAG]})
         return self._keys[key]
 

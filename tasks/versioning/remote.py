@@ -157,7 +157,7 @@ def check_listing(entries: Sequence[Mapping[str, str]], *, what: str) -> None:
 
 def _outside(what: str, name: str) -> DvcError:
     return DvcError(
-        f"the list of files of {what} names {name!r}, which lies outside of it. Nothing was "
+        f"the list of files of {what} names {name!r}, which lies outside it. Nothing was "
         "written. The data were not made by DVC: do not use them."
     )
 

@@ -222,7 +222,7 @@ def _check_is_there(stage: PipelineStage, origin: StageOrigin) -> None:
     if gone := [out.def_path for out in stage.outs if not out.exists]:
         raise DvcError(
             f"stage {stage.name!r} wrote {', '.join(gone)}, and it is gone: it was deleted during "
-            "the run. dvc.lock is left as it was. Run the same command again to make it anew."
+            "the run. dvc.lock is left as it was. Run the same command again to recreate it."
         )
     missing = [path for path, (found, _) in origin.dependencies.items() if not found]
     if missing:

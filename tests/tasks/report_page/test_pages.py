@@ -119,7 +119,7 @@ def test_the_front_page_is_the_same_in_any_order(tmp_path):
     write("b")
     assert (tmp_path / "index.html").read_text() == first
     assert first.index("What of a?") < first.index("What of b?")
-    assert "2 supported, 0 contradicted, 4 that nobody can tell" in first
+    assert "2 supported, 0 contradicted, 4 undecided" in first
     assert "None &lt;b&gt;knows" in first
     assert 'href="a/index.html"' in first
     assert not list(tmp_path.glob("*.partial"))
