@@ -1,4 +1,4 @@
-"""One log for each run of a study, in lines of JSON, and what becomes of its trials."""
+"""The log of a study's run, in lines of JSON, with the events of its trials."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ _open: dict[Path, "RunLog"] = {}
 
 
 class RunLog:
-    """Appends lines; each is one write, so that a reader never sees half of one."""
+    """Appends lines; each is one write, so a reader never sees a part of a line."""
 
     def __init__(self, path: Path, *, study: str) -> None:
         self.path = path
@@ -38,7 +38,7 @@ class RunLog:
         known = {key: value for key, value in fields.items() if value not in (None, "")}
         line = {"time": now, "level": level, "event": event, "study": self._study, **known}
         text = redact(json.dumps(line, default=str, ensure_ascii=False))
-        # A full disk must not end a sweep that could go on without its log.
+        # A full disk must not end a sweep that can continue without its log.
         with suppress(OSError):
             os.write(self._descriptor, text.encode() + b"\n")
 
@@ -67,7 +67,7 @@ def logged_run(working_folder: Path, *, study: str) -> Iterator[RunLog]:
     """Opens a log for the block; within another block of the same study it is the same log.
 
     Args:
-        working_folder: where the study's trials run; its logs lie beside them.
+        working_folder: the study's working folder, which holds the logs.
         study: name of the study.
     """
     if log := _open.get(working_folder):
@@ -119,18 +119,18 @@ def _remove_old(folder: Path) -> None:
 
 
 NODE = "node"
-"""Key of an epoch's report: where it was trained. One that is read from a file has none."""
+"""Key of an epoch's report: the node that trained it. An epoch from a journal has none."""
 
 
 class TrialLog:
-    """Listens to a sweep. What an earlier process did is told to it again, and is not news."""
+    """Logs the events of a sweep. Repeated events of an earlier process are not logged as new."""
 
     def __init__(self, log: RunLog) -> None:
         self._log = log
         self._nodes: dict[str, str] = {}
 
     def on_epoch(self, spec: TrialSpec, epoch: Mapping[str, Any]) -> None:
-        """An epoch was trained, or told again."""
+        """Logs an epoch, unless it is repeated from a journal."""
         node = str(epoch.get(NODE, ""))
         if not node:
             return
@@ -145,7 +145,7 @@ class TrialLog:
         )
 
     def on_trial_end(self, record: TrialRecord) -> None:
-        """A trial ended, now or in an earlier process."""
+        """Logs the end of a trial, now or in an earlier process."""
         trial_id = record.spec.trial_id
         self._log.write(
             "trial ended" if trial_id in self._nodes else "trial kept",
@@ -159,13 +159,13 @@ class TrialLog:
 
 
 def in_turn(*listeners: Callable[..., None]) -> Callable[..., None]:
-    """Returns a listener that tells several, one after the other."""
+    """Returns a listener that calls several, one after the other."""
 
-    def tell(*told: Any) -> None:
+    def call(*event: Any) -> None:
         for listener in listeners:
-            listener(*told)
+            listener(*event)
 
-    return tell
+    return call
 
 
 def _describe(spec: TrialSpec) -> dict[str, Any]:

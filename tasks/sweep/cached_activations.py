@@ -35,12 +35,12 @@ from tasks.sweep.node_data import (
 
 
 @dataclass(frozen=True)
-class TrunkOrder:
+class TrunkJob:
     """The trials that share a frozen trunk and its images, by the configuration of one of them."""
 
     config: dict[str, Any]
     working_folder: str
-    """What relative paths of the configuration start from, where a node has it."""
+    """Base of the configuration's relative paths, where a node has it."""
     data_version: str
     data_source: DataSource = field(default_factory=dict)
     code: str = ""
@@ -51,46 +51,46 @@ class TrunkOrder:
 
 @dataclass(frozen=True)
 class WantedView:
-    """One file of activations: which it is, and how much work."""
+    """One file of activations and its amount of work."""
 
     place: int
     """0 for the training images, 1 for those of the validation."""
     view: int
     name: str
-    """Of its folder in the store."""
+    """Name of its folder in the store."""
     num_images: int
     block: int
-    """Images that pass the network at once; a part of the work is whole blocks."""
+    """Images in one forward pass; a part of the work consists of whole batches of this size."""
     facts: dict[str, Any]
 
 
-def list_views(order: TrunkOrder) -> list[WantedView]:
-    """Returns the views that the trials of an order read; none where nothing is frozen."""
+def list_views(job: TrunkJob) -> list[WantedView]:
+    """Returns the views that the trials of a job read; none if nothing is frozen."""
     return [
         WantedView(place, view, wanted.name, len(wanted), wanted.chunk_size, wanted.facts)
-        for place, wanted in enumerate(_want(order))
+        for place, wanted in enumerate(_want(job))
         for view in range(wanted.num_views)
     ]
 
 
-def compute_rows(order: TrunkOrder, wanted: WantedView, start: int, stop: int) -> np.ndarray:
+def compute_rows(job: TrunkJob, wanted: WantedView, start: int, stop: int) -> np.ndarray:
     """Returns a view's activations of a range of images, which begins with a block."""
-    activations = _want(order)[wanted.place]
+    activations = _want(job)[wanted.place]
     if activations.name != wanted.name:
         raise ValueError(
             f"the nodes of a cluster must agree on the activations {wanted.name}. This node has "
             f"{activations.name}: its device is of another kind."
         )
-    threads = TrialConfig.model_validate(order.config).training.cpu_threads
+    threads = TrialConfig.model_validate(job.config).training.cpu_threads
     with limited_threads(threads):
         return np.concatenate(
             [rows for _, rows in activations.compute(wanted.view, start, stop)], axis=0
         )
 
 
-def keep_view(order: TrunkOrder, wanted: WantedView, rows: np.ndarray) -> None:
-    """Writes a view to the store of this node, where it has one of its own and lacks it."""
-    config = _place(order)
+def keep_view(job: TrunkJob, wanted: WantedView, rows: np.ndarray) -> None:
+    """Writes a view to the store of this node, if the node has its own store without it."""
+    config = _place(job)
     stored = StoredSet(store_root(config.data) / wanted.name)
     with folder_lock(stored.folder):
         if not stored.has_view(wanted.view):
@@ -99,17 +99,17 @@ def keep_view(order: TrunkOrder, wanted: WantedView, rows: np.ndarray) -> None:
             )
 
 
-def _place(order: TrunkOrder) -> TrialConfig:
-    check_code(order.code, order.libraries)
-    if Path(order.working_folder).is_dir():
-        os.chdir(order.working_folder)
-    config = TrialConfig.model_validate(order.config)
-    return provide_data(config, order.data_source, expected=order.data_version)
+def _place(job: TrunkJob) -> TrialConfig:
+    check_code(job.code, job.libraries)
+    if Path(job.working_folder).is_dir():
+        os.chdir(job.working_folder)
+    config = TrialConfig.model_validate(job.config)
+    return provide_data(config, job.data_source, expected=job.data_version)
 
 
-def _want(order: TrunkOrder) -> list[CachedActivations]:
-    config = _place(order)
-    data = open_once(config, expected=order.data_version)
+def _want(job: TrunkJob) -> list[CachedActivations]:
+    config = _place(job)
+    data = open_once(config, expected=job.data_version)
     device: torch.device = choose_device(config.training.device)
     model = build_trial_model(config, in_channels=data.info.channels, device=device)
     if not is_cached(model, config):
@@ -124,25 +124,24 @@ _compute_rows = ray.remote(max_retries=2)(compute_rows)
 _keep_view = ray.remote(max_retries=2)(keep_view)
 
 _PARTS_A_LANE = 2
-"""Of each view: a slow node then gets less of the work, and few parts build the network anew."""
+"""Parts of a view per worker: a slow node gets fewer, and few parts rebuild the network."""
 
 
 def compute_activations(configs: Sequence[TrialConfig], pipeline: PipelineConfig) -> None:
-    """Computes what the frozen trunks of trials make of their images, where nobody did before.
+    """Computes the cached activations of frozen trunks that are still missing.
 
-    The work is spread over all nodes, the files are written by this process beside the prepared
-    data, and nodes with a data folder of their own are sent a copy. What fails here is left to the
-    trials, which compute what they do not find.
+    The work is spread over all nodes. This process writes the files beside the prepared data and
+    sends a copy to nodes with their own data folder. After an error here, trials compute what they
+    do not find.
 
     Args:
         configs: of trials; those with the same frozen trunk and images count once.
-        pipeline: where nodes find the data, and what a part of the work gets of the cluster: as
-            much as a worker of a trial.
+        pipeline: where nodes find the data, and the resources of a part: those of a worker.
     """
     working_folder, find_source = str(Path.cwd()), remember_sources(pipeline.data_access)
     for config in _distinct(configs):
         try:
-            order = TrunkOrder(
+            job = TrunkJob(
                 config=config.model_dump(mode="json"),
                 working_folder=working_folder,
                 data_version=describe_data(config),
@@ -150,55 +149,55 @@ def compute_activations(configs: Sequence[TrialConfig], pipeline: PipelineConfig
                 code=hash_training_code(),
                 libraries=read_libraries(),
             )
-            _compute(config, order, pipeline.ray)
+            _compute(config, job, pipeline.ray)
         except OtherCode:
             raise
         except Exception as error:
             LOGGER.warning(
-                "what the frozen trunk makes of the images was not computed ahead, the first trial "
-                "does it: %s",
+                "the activations of a frozen trunk were not computed ahead; the first trial does "
+                "that: %s",
                 _last_line(error),
             )
 
 
 def _distinct(configs: Sequence[TrialConfig]) -> list[TrialConfig]:
-    """Returns one configuration for each trunk, choice of images and way of cutting them."""
+    """Returns one configuration for each trunk, set of images and way of cropping them."""
     found: dict[str, TrialConfig] = {}
     for config in configs:
         if not config.trunk.keeps_activations:
             continue
         whole = config.model_dump(mode="json")
         parts = [whole[name] for name in ("data", "trunk", "augmentation")]
-        # The head's size plays no part, and the seed only where the trunk's weights are drawn.
+        # The head's size does not matter, and the seed only if the trunk's weights are random.
         network = {**whole["model"], "embedding_dim": 0}
         seed = config.seed if config.model.weights == "none" else None
         found.setdefault(json.dumps([*parts, network, seed], sort_keys=True), config)
     return list(found.values())
 
 
-def _compute(config: TrialConfig, order: TrunkOrder, ray_config: RayConfig) -> None:
+def _compute(config: TrialConfig, job: TrunkJob, ray_config: RayConfig) -> None:
     resources = {"num_cpus": ray_config.cpus_per_trial, "num_gpus": ray_config.gpus_per_trial}
     lanes = count_concurrent(ray_config)
-    for wanted in ray.get(_list_views.options(**resources).remote(order)):
+    for wanted in ray.get(_list_views.options(**resources).remote(job)):
         stored = StoredSet(store_root(config.data) / wanted.name)
         with folder_lock(stored.folder):
             if not stored.has_view(wanted.view):
                 LOGGER.info("running %d images through the frozen trunk", wanted.num_images)
-                parts = _spread(order, wanted, lanes=lanes, resources=resources)
+                parts = _spread(job, wanted, lanes=lanes, resources=resources)
                 stored.write_view(
                     wanted.view, parts, num_images=wanted.num_images, facts=wanted.facts
                 )
-        if order.data_source:
-            _send_to_nodes(order, wanted, stored)
+        if job.data_source:
+            _send_to_nodes(job, wanted, stored)
 
 
 def _spread(
-    order: TrunkOrder, wanted: WantedView, *, lanes: int, resources: dict[str, Any]
+    job: TrunkJob, wanted: WantedView, *, lanes: int, resources: dict[str, Any]
 ) -> Iterator[Rows]:
-    """Yields the parts of a view as the nodes end with them."""
+    """Yields the parts of a view in the order in which they are finished."""
     task = _compute_rows.options(scheduling_strategy="SPREAD", **resources)
     pending = {
-        task.remote(order, wanted, start, stop): start
+        task.remote(job, wanted, start, stop): start
         for start, stop in split_blocks(wanted.num_images, wanted.block, lanes * _PARTS_A_LANE)
     }
     while pending:
@@ -213,19 +212,19 @@ def split_blocks(num_images: int, block: int, num_parts: int) -> list[tuple[int,
     return [(int(start), min(int(stop), num_images)) for start, stop in pairwise(bounds)]
 
 
-def _send_to_nodes(order: TrunkOrder, wanted: WantedView, stored: StoredSet) -> None:
-    """Lets every other node write the view into its own store, so that none computes it again."""
+def _send_to_nodes(job: TrunkJob, wanted: WantedView, stored: StoredSet) -> None:
+    """Sends the view to the store of every other node, so that none computes it again."""
     view = stored.open_view(wanted.view)
     here = ray.get_runtime_context().get_node_id()
     others = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here]
     if view is None or not others:
         return
-    # Ray moves it between the nodes and spills it to disk where it is large.
+    # Ray moves it between nodes and spills it to disk if it is large.
     rows = ray.put(np.asarray(view))
     sent = [
         _keep_view.options(
             num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)
-        ).remote(order, wanted, rows)
+        ).remote(job, wanted, rows)
         for node in others
     ]
     ray.get(sent)

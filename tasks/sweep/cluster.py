@@ -34,17 +34,17 @@ LOGGER = logging.getLogger(__name__)
 
 
 class RayUnsafe(ValueError):
-    """A cluster would be open to everybody; the message says what to set."""
+    """A cluster would be open to other users; the message says what to set."""
 
 
 def provide_token() -> None:
-    """Lets a cluster of our own accept nobody but this user, by a token that only he can read."""
-    # Ray reads the mode when it is imported; later it turns tokens on by itself where none is set.
+    """Restricts our own cluster to this user, by a token that only this user can read."""
+    # Ray reads the mode when it is imported; without one it turns tokens on later.
     if "ray" not in sys.modules:
         os.environ["RAY_AUTH_MODE"] = "token"
     if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
         return
-    # Ray reads the token once a process, so the file has to stay for as long as the process.
+    # Each process of Ray reads the token once, so the file lives as long as this process.
     token = guarded_folder() / "token"
     descriptor = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
@@ -53,18 +53,18 @@ def provide_token() -> None:
 
 
 def stay_on_loopback() -> None:
-    """Lets nobody but this machine reach a cluster of our own."""
-    # By this switch, made for systems whose firewalls ask about every open port, Ray's servers
-    # listen on 127.0.0.1 instead of on all addresses. It is read when Ray is imported.
+    """Restricts our own cluster to this machine."""
+    # With this switch, which exists because some firewalls prompt for every open port, Ray's
+    # servers listen on 127.0.0.1 instead of on all addresses. Ray reads it when it is imported.
     if "ray" not in sys.modules:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 
 
 def check_token() -> None:
-    """Refuses a cluster that asks nobody who he is, and warns of a token that others can read."""
+    """Refuses a cluster without authentication, and warns about a token that others can read."""
     if os.environ.get("RAY_AUTH_MODE") == "disabled":
         raise RayUnsafe(
-            "RAY_AUTH_MODE=disabled lets everybody who reaches the cluster run programs on it. "
+            "RAY_AUTH_MODE=disabled lets anyone who reaches the cluster run programs on it. "
             "Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH for all nodes and for this command, "
             "or use --set ray.address=local."
         )
@@ -89,22 +89,22 @@ _QUIET = {
 
 
 _START_TRIES = 3
-"""Ray gives its own processes half a minute, which is too short on a very busy machine."""
+"""Ray waits half a minute for its own processes, which is too short on a very busy machine."""
 
 
 class RayUnreachable(ValueError):
-    """There is no usable cluster; the message has the address and what to do."""
+    """There is no usable cluster; the message has the address and the remedy."""
 
 
 _kept: list[contextlib.ExitStack] = []
-"""What the end of `kept_cluster` leaves; empty outside of it."""
+"""The clusters that `kept_cluster` leaves at its end; empty outside of it."""
 
 
 @contextmanager
 def kept_cluster() -> Iterator[None]:
     """Lets all sweeps within the block use the cluster that the first of them joins.
 
-    Starting one takes longer than a small study. Where nothing has to run, none is joined.
+    Starting one takes longer than a small study. If nothing has to run, none is joined.
     """
     with contextlib.ExitStack() as stack:
         _kept.append(stack)
@@ -175,7 +175,7 @@ def _watched(config: RayConfig) -> AbstractContextManager[None]:
 
 
 def count_concurrent(config: RayConfig, *, workers: int = 1) -> int:
-    """Returns how many trials of so many workers the joined cluster has room for at once."""
+    """Returns how many trials, of so many workers each, fit on the joined cluster at once."""
     import ray
 
     there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -201,7 +201,7 @@ def _start(config: RayConfig, workers: int) -> None:
 
     # A machine without enough cores for the configured trial still runs one at a time.
     cores = max(len(os.sched_getaffinity(0)), int(-(-config.cpus_per_trial * workers // 1)))
-    # Below a folder of this user alone, since Ray lets everybody write to its own.
+    # In a folder of this user alone: Ray's default folder is writable for all users.
     folder = guarded_folder() / "ray"
     for left in reversed(range(_START_TRIES)):
         try:
@@ -209,8 +209,8 @@ def _start(config: RayConfig, workers: int) -> None:
                 address="local",
                 num_cpus=cores,
                 _temp_dir=str(folder),
-                # Tune's workers have an environment of their own, so that Ray would start others
-                # in vain and end them.
+                # Tune's workers have their own environment, so workers that Ray starts ahead would
+                # be ended unused.
                 _system_config={"prestart_worker_first_driver": False},
                 runtime_env=make_runtime_env() if is_pinned() else None,
                 **_quietly(),
@@ -245,10 +245,10 @@ def _join(config: RayConfig) -> None:
 
 
 def make_runtime_env() -> dict[str, Any]:
-    """Returns what ships this project's packages, and nothing else of it, to the workers."""
+    """Returns the runtime environment that ships this project's packages to the workers."""
     root = imported_tree()
     if is_pinned():
-        # Without a working_dir Ray lets workers import from the driver's current folder first,
+        # Without a working_dir, workers import from the driver's current folder first,
         # which may have been edited since the run began.
         return {"working_dir": str(root)}
     modules = [str(root / name) for name in PACKAGES]
@@ -277,7 +277,7 @@ def _say_no_start(problem: str) -> str:
     return (
         f"Ray could not be started on this machine in {_START_TRIES} tries: {first} The machine "
         "may be too busy, or its memory or disk for temporary files too small: see dml doctor. "
-        "Then give the same command again."
+        "Then run the same command again."
     )
 
 
@@ -292,7 +292,7 @@ def _say_unreachable(address: str, problem: str) -> str:
 
 @contextmanager
 def _own_sigterm() -> Iterator[Callable[[], None]]:
-    """Yields what lets SIGTERM end the block as Ctrl-C does; then its former handler has its turn.
+    """Yields a function that makes SIGTERM end the block as Ctrl-C does; restores the handler.
 
     Ray puts its own handler there, and lets no other exception than a KeyboardInterrupt through.
     """
@@ -324,7 +324,7 @@ def _own_sigterm() -> Iterator[Callable[[], None]]:
 
 SECONDS_BETWEEN_LOOKS = 0.5
 SILENT_SECONDS = 45.0
-"""A joined cluster may be away for so long; after 60 s Ray ends the process."""
+"""Longest silence of a joined cluster; after 60 s Ray ends the process."""
 EXIT_CODE = 2
 _LOCAL_SERVERS = ("gcs_server", "raylet")
 
@@ -332,7 +332,7 @@ _lost = threading.Event()
 
 
 def is_cluster_lost() -> bool:
-    """Returns whether the watched cluster is known to be gone: no trial fails because of that."""
+    """Returns whether the watched cluster is gone; no trial fails for that reason."""
     return _lost.is_set()
 
 
@@ -343,7 +343,7 @@ def watched_local_cluster() -> Iterator[None]:
     Where its GCS or its raylet is gone, the command is started anew, `MAX_RESTARTS` times. It
     starts another cluster and resumes from the trials' journals, as after kill -9.
     """
-    # After a restart the dead of the cluster before are still children of this process.
+    # After a restart the dead processes of the last cluster are still children of this one.
     children = filter(_is_alive, psutil.Process().children())
     servers = [child for child in children if _name_of(child) in _LOCAL_SERVERS]
 
@@ -364,7 +364,7 @@ def watched_local_cluster() -> Iterator[None]:
 
 @contextmanager
 def watched_joined_cluster(address: str) -> Iterator[None]:
-    """Watches a cluster that others run; where it is silent for too long, the command ends.
+    """Watches a cluster that others run; ends the command after a long silence.
 
     Args:
         address: of its GCS, as host:port.
@@ -392,7 +392,7 @@ def _watching(is_gone: Callable[[], bool], lose: Callable[[], None]) -> Iterator
 
     def watch() -> None:
         while not is_over.wait(SECONDS_BETWEEN_LOOKS):
-            # A Ctrl-C may reach the cluster too; whoever stops a command wants no other one.
+            # A Ctrl-C may end the cluster too; a command that is stopped must not restart.
             if is_gone() and not is_stopping():
                 _lost.set()
                 lose()

@@ -15,14 +15,14 @@ from dml_core.trials.store import LocalStore
 from tasks.versioning.restoring import Identity, ensure_whole, find_damage, identify_files
 
 DataSource = dict[str, Any]
-"""Where a node can fetch a dataset and keep it, as plain values; empty where all nodes share it."""
+"""Where a node fetches and keeps a dataset, as plain values; empty if all nodes share it."""
 
 _MAX_OPEN = 4
 _opened: dict[tuple[str, str, Identity], DevelopmentData] = {}
 
 
 def describe_data(config: TrialConfig) -> str:
-    """Returns the hashes of a trial's prepared data and split; empty where there are none here."""
+    """Returns the hashes of a trial's prepared data and split; empty if they are not here."""
     if not (config.data.prepared_path / "dataset.json").exists():
         return ""
     info = load_info(config.data.prepared_path)
@@ -30,7 +30,7 @@ def describe_data(config: TrialConfig) -> str:
 
 
 def remember_versions() -> Callable[[TrialConfig], str]:
-    """Returns `describe_data` that looks at each dataset once."""
+    """Returns a `describe_data` that reads each dataset once."""
     known: dict[Path, str] = {}
 
     def find(config: TrialConfig) -> str:
@@ -61,7 +61,7 @@ def open_ledger(folder: Path, ray: RayConfig, *, trials: Path) -> Ledger:
 
 
 def remember_sources(access: DataAccessConfig) -> Callable[[TrialConfig], DataSource]:
-    """Returns a function that says where nodes fetch a trial's data from, for the driver."""
+    """Returns a function that finds where nodes fetch a trial's data; called on the driver."""
     known: dict[Path, DataSource] = {}
 
     def find(config: TrialConfig) -> DataSource:
@@ -79,12 +79,12 @@ def remember_sources(access: DataAccessConfig) -> Callable[[TrialConfig], DataSo
 
 
 def provide_data(config: TrialConfig, source: DataSource, *, expected: str) -> TrialConfig:
-    """Returns the configuration with the place where this node has the data, fetched if need be.
+    """Returns the configuration with the data's folder on this node; fetches the data if needed.
 
     Args:
         config: the trial's.
         source: from `remember_sources`.
-        expected: what `describe_data` says on the driver.
+        expected: `describe_data` of the driver.
 
     Raises:
         ValueError: when dvc.lock names other data than the driver has.
@@ -92,7 +92,7 @@ def provide_data(config: TrialConfig, source: DataSource, *, expected: str) -> T
     if not source:
         ensure_whole(config.data)
         return config
-    # Damaged data of this node's own are not mended, since the remote has whole ones.
+    # Damaged data of this node are not restored, since the remote has intact ones.
     is_whole = not find_damage(config.data.prepared_path)
     if is_whole and expected and describe_data(config) == expected:
         return config
@@ -114,9 +114,9 @@ def provide_data(config: TrialConfig, source: DataSource, *, expected: str) -> T
 
 
 def open_once(config: TrialConfig, *, expected: str) -> DevelopmentData:
-    """Opens a trial's data, or returns what this process has open already.
+    """Opens a trial's data, or returns them if this process has them open.
 
-    The pixels are memory-mapped, so that all trials of a node share them.
+    The pixels are memory-mapped, so all trials of a node share them.
     """
     found = describe_data(config)
     if expected and found and found != expected:
@@ -125,7 +125,7 @@ def open_once(config: TrialConfig, *, expected: str) -> DevelopmentData:
             f"started with, {expected}. Got {found}. Prepare the same data on every node, or "
             "share the folder."
         )
-    # What was restored or prepared anew has to be mapped anew.
+    # Restored or newly prepared data must be mapped again.
     key = found, config.data.model_dump_json(), identify_files(config.data)
     if key not in _opened:
         while len(_opened) >= _MAX_OPEN:

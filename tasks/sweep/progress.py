@@ -1,4 +1,4 @@
-"""How far a sweep has come, how long it still takes, and the table that shows it."""
+"""The progress of a sweep, the time that it still takes, and the live table."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ class SweepProgress:
     """search or repeat."""
     running: int
     done: int
-    """Trials that ended, however they did."""
+    """Trials that have ended, with any status."""
     total: int
     """Trials of the search and the repeats together."""
     pruned: int
@@ -37,10 +37,10 @@ class SweepProgress:
     best: dict[str, float] = field(default_factory=dict)
     """Best validation score of each arm so far."""
     seconds_left: float | None = None
-    """Foreseen; None before the first trial ended."""
+    """An estimate; None before the first trial has ended."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns it as plain values."""
+        """Returns the progress as plain values."""
         return asdict(self)
 
 
@@ -66,11 +66,11 @@ class ProgressTracker:
         self._best: dict[str, float] = {}
 
     def start(self, trial_id: str) -> None:
-        """Notes that a trial runs; one that was restarted keeps its first start."""
+        """Records that a trial runs; a restarted one keeps its first start."""
         self._started.setdefault(trial_id, self._clock())
 
     def end(self, record: TrialRecord) -> None:
-        """Notes how a trial ended."""
+        """Records how a trial ended."""
         begun = self._started.pop(record.spec.trial_id, None)
         if begun is not None:
             self._durations.append(self._clock() - begun)
@@ -103,7 +103,7 @@ class ProgressTracker:
         if not self._durations:
             return None
         each = fmean(self._durations)
-        # A trial that runs longer than the others still counts for nothing below zero.
+        # A trial that runs longer than the mean counts as almost done.
         spent = sum(min(self._clock() - begun, each) for begun in self._started.values())
         lanes = max(1, min(self.num_concurrent, left))
         return max(0.0, (left * each - spent) / lanes)
@@ -114,7 +114,7 @@ Mode = Literal["auto", "json", "none"]
 
 SECONDS_BETWEEN_LINES = 15.0
 MAX_ROWS = 15
-"""A live table must fit a screen."""
+"""The live table must fit on a screen."""
 
 
 @contextmanager
@@ -127,11 +127,11 @@ def show_progress(
     """Yields a function that shows a sweep's progress whenever it is called.
 
     Args:
-        mode: auto (a live table in a terminal, a line now and then elsewhere), json (a line of
+        mode: auto (a live table in a terminal, a line every 15 s elsewhere), json (a line of
             JSON for each change) or none.
         console: where to show it; standard error, so that a command's output stays clean, and
             standard output for json.
-        clock: tells when the next line is due.
+        clock: returns seconds; decides when the next line is due.
     """
     if mode not in ("auto", "json", "none"):
         raise ValueError(f"progress must be shown as auto, json or none. Got {mode!r}.")
@@ -149,7 +149,7 @@ def show_progress(
 
 
 def make_table(progress: SweepProgress) -> Group:
-    """Returns a line of counts over a table of the arms' best scores, the best arm first."""
+    """Returns a line of counts above a table of the best score of each arm, best arm first."""
     table = Table(show_edge=False)
     table.add_column("arm")
     table.add_column("best on validation", justify="right")
@@ -162,7 +162,7 @@ def make_table(progress: SweepProgress) -> Group:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """Returns a duration as a person says it."""
+    """Returns a duration in words."""
     if seconds is None:
         return "time left unknown"
     if seconds < 90:

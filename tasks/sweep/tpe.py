@@ -1,4 +1,4 @@
-"""Trials whose values Optuna's TPE suggests, for each arm from that arm's results alone."""
+"""Trials with values that Optuna's TPE suggests, for each arm from its own results."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -19,15 +19,15 @@ from dml_core.studies.dimensions import Choice, Dimension
 from dml_core.studies.resolved import ResolvedArm, ResolvedStudy
 from dml_core.trials.spec import TrialRecord, TrialSpec
 
-# Diverged and collapsed models find nothing. Scores are from 0 to 1.
+# Score of diverged and collapsed models. Scores are from 0 to 1.
 _WORST_SCORE = 0.0
 
 
 class TpeTrials:
-    """Hands out tries over the arms in turn, as many for each arm as the study allows.
+    """Yields tries over the arms in turn, as many for each arm as the study allows.
 
-    Tries that an earlier process handed out keep their values. Values depend on the study's seed,
-    the arm, the number and what was told before, so the order in which trials end matters.
+    Tries of an earlier process keep their values. Values depend on the study's seed, the arm, the
+    number and the results so far, so the order in which trials end matters.
     """
 
     def __init__(self, study: ResolvedStudy, known: Iterable[TrialSpec] = ()) -> None:
@@ -35,7 +35,7 @@ class TpeTrials:
 
         Args:
             study: what to search.
-            known: search trials that were handed out before this process.
+            known: search trials of an earlier process.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._study = study
@@ -47,11 +47,11 @@ class TpeTrials:
         self._records: dict[tuple[str, int], list[TrialRecord]] = defaultdict(list)
 
     def next(self) -> TrialSpec | None:
-        """Returns the next trial, or None when every arm had its tries."""
+        """Returns the next trial, or None when every arm has had its tries."""
         return next(self._order, None)
 
     def tell(self, record: TrialRecord) -> None:
-        """Takes note of a trial; the search learns of a try once all its folds have ended."""
+        """Receives a trial's record; the search learns from a try once all its folds have ended."""
         key = record.spec.arm, record.spec.number
         self._records[key].append(record)
         if len(self._records[key]) == self._study.folds:
@@ -71,19 +71,19 @@ class _ArmSearch:
     def __init__(self, study: ResolvedStudy, arm: ResolvedArm) -> None:
         self._arm = arm
         self._seed = study.search_seed
-        # Of eight tries, Optuna's ten random ones first would leave nothing to learn from.
+        # Optuna's default of ten random tries would leave nothing to learn from with eight tries.
         self._num_random = min(10, max(3, study.trials_per_arm // 4))
         self._distributions = {key: _distribution(d) for key, d in arm.space.items()}
         self._optuna = optuna.create_study(direction="maximize", sampler=self._sampler(0))
         self._asked: dict[int, optuna.Trial] = {}
 
     def ask(self, number: int, known: dict[str, Any] | None) -> dict[str, Any]:
-        """Returns the values of a try, those it already has where it was handed out before."""
+        """Returns the values of a try; a try of an earlier process keeps its values."""
         if known is not None:
             self._optuna.enqueue_trial(
                 {key: _to_optuna(self._arm.space[key], value) for key, value in known.items()}
             )
-        # A sampler for each try: a resumed search goes on as its number says, not from the start.
+        # One sampler per try: a resumed search continues from its number, not from the start.
         self._optuna.sampler = self._sampler(number)
         trial = self._optuna.ask(self._distributions)
         self._asked[number] = trial
@@ -91,7 +91,7 @@ class _ArmSearch:
         return known if known is not None else values
 
     def tell(self, number: int, records: list[TrialRecord]) -> None:
-        """Takes the mean over folds; a prune teaches what it reached, a failure nothing."""
+        """Learns the mean over folds; from a pruned try what it reached, from a failure nothing."""
         trial = self._asked.pop(number)
         statuses = {record.status for record in records}
         scores = [_WORST_SCORE if r.score is None else r.score for r in records]
@@ -112,7 +112,7 @@ class _ArmSearch:
 
 def _distribution(dimension: Dimension) -> BaseDistribution:
     if isinstance(dimension, Choice):
-        # By position, since an option may be a list, which Optuna does not take.
+        # By position, since an option may be a list, which Optuna does not accept.
         return CategoricalDistribution(list(range(len(dimension.options))))
     if dimension.kind == "int_uniform":
         return IntDistribution(int(dimension.low), int(dimension.high))
@@ -128,5 +128,5 @@ def _from_optuna(dimension: Dimension, value: Any) -> Any:
         return dimension.options[value]
     if dimension.kind == "int_uniform":
         return int(value)
-    # Six digits, as in random search, so that a value can be typed again.
+    # Six digits, as in random search, so that a value can be typed.
     return min(max(float(f"{value:.6g}"), dimension.low), dimension.high)

@@ -1,4 +1,4 @@
-"""One Ray Tune job: runs what the conductor hands out, and passes on what Tune asks and reports."""
+"""One Ray Tune job: runs the trials of the conductor and passes Tune's events on to it."""
 
 import json
 import logging
@@ -39,7 +39,7 @@ MakeJob = Callable[[TrialSpec], TrialJob]
 
 
 class _OnDriver:
-    """Stays on the driver: Tune stores copies of its hooks, which the ledger makes needless."""
+    """Opts out of Tune's pickling: the journals and the ledger hold the state."""
 
     def __reduce__(self) -> tuple[type[object], tuple[()]]:
         return object, ()
@@ -49,38 +49,38 @@ class _OnDriver:
 
 
 class LedSearcher(_OnDriver, Searcher):
-    """Hands Tune the trials that the conductor has next."""
+    """Gives Tune the next trial of the conductor."""
 
     def __init__(self, conductor: Conductor, make_job: MakeJob) -> None:
         super().__init__()
         self._conductor = conductor
-        self.make_job = make_job
+        self._make_job = make_job
 
     def suggest(self, trial_id: str) -> Any:
-        """Returns the next trial's config, None when there is none yet, or that all is done."""
+        """Returns the next trial's config, None if there is none yet, or `FINISHED`."""
         spec = None
         with self._conductor.kept_errors():
             spec = self._conductor.next()
         if spec is not None:
-            return job_to_config(self.make_job(spec))
+            return job_to_config(self._make_job(spec))
         return str(Searcher.FINISHED) if self._conductor.is_exhausted else None
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Does nothing: `LedCallback` hears of it with the trial's config at hand."""
+        """Does nothing: `LedCallback` receives the event together with the trial's config."""
 
     def save(self, checkpoint_path: str) -> None:
-        """Does nothing: the ledger holds the search's state."""
+        """Does nothing: the ledger holds the state of the search."""
 
     def restore(self, checkpoint_path: str) -> None:
-        """Does nothing: the ledger holds the search's state."""
+        """Does nothing: the ledger holds the state of the search."""
 
 
 class LedScheduler(_OnDriver, FIFOScheduler):
-    """Stops the trials that the conductor does not let go on."""
+    """Stops the trials that the conductor prunes."""
 
-    # A buffered result would be judged only after the epochs that it might have saved.
+    # A buffered result would be judged too late to save epochs.
     _supports_buffered_results = False
 
     def __init__(self, conductor: Conductor) -> None:
@@ -88,18 +88,18 @@ class LedScheduler(_OnDriver, FIFOScheduler):
         self._conductor = conductor
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Passes epochs on and returns whether the trial goes on."""
-        goes_on = True
+        """Passes epochs on and returns whether the trial continues."""
+        continues = True
         for epoch in json.loads(result.get(EPOCHS, "[]")):
             for message in epoch.pop(MESSAGES, []):
                 LOGGER.warning("trial %s: %s", _spec_of(trial).trial_id, message)
             with self._conductor.kept_errors():
-                goes_on = self._conductor.report(_spec_of(trial), epoch) and goes_on
-        return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
+                continues = self._conductor.report(_spec_of(trial), epoch) and continues
+        return str(TrialScheduler.CONTINUE if continues else TrialScheduler.STOP)
 
 
 class LedCallback(_OnDriver, Callback):
-    """Tells the conductor when trials start and end."""
+    """Reports to the conductor when trials start and end."""
 
     def __init__(self, conductor: Conductor, *, max_restarts: int) -> None:
         self._conductor = conductor
@@ -118,16 +118,16 @@ class LedCallback(_OnDriver, Callback):
             self._conductor.end(_spec_of(trial))
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """A trial's worker died; another one takes over."""
+        """A trial's worker died; another one resumes the trial."""
         if is_cluster_lost() or self._stops_for_machine(trial):
             return
         LOGGER.warning(
-            "trial %s: its worker died (%s). It goes on in another one from its last epoch.",
-            _spec_of(trial).trial_id, _why_it_died(trial) or "nobody knows why",
+            "trial %s: its worker died (%s). It resumes in another one from its last epoch.",
+            _spec_of(trial).trial_id, _why_it_died(trial) or "the reason is unknown",
         )  # fmt: skip
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """A trial's worker died too often: a training's own errors are results."""
+        """A trial's worker died too often; errors of the training itself are results."""
         if is_cluster_lost() or self._stops_for_machine(trial):
             return
         why = _why_it_died(trial)
@@ -137,7 +137,7 @@ class LedCallback(_OnDriver, Callback):
             self._conductor.end(_spec_of(trial), error=reason)
 
     def _stops_for_machine(self, trial: Trial) -> bool:
-        """Stops the sweep where a node cannot train, by its disk or its code."""
+        """Stops the sweep if a node cannot train because of its disk or its code."""
         store = Path(job_from_config(trial.config).store)
         fault = recall_fault(str(trial.get_error() or ""), store)
         with self._conductor.kept_errors():
@@ -147,7 +147,7 @@ class LedCallback(_OnDriver, Callback):
 
 
 class SilentProgress(_OnDriver, TrialProgressCallback):
-    """Takes the place of Tune's own, which prints a line for a trial without epochs."""
+    """Replaces Tune's own reporter, which prints a line for a trial without epochs."""
 
     def log_result(self, *_: Any, **__: Any) -> None:
         """Prints nothing."""
@@ -157,11 +157,14 @@ class SilentProgress(_OnDriver, TrialProgressCallback):
 
 
 class SweepTimedOut(ValueError):
-    """A sweep worked longer than sweep.timeout_seconds allows; the ledger is kept."""
+    """A sweep worked longer than sweep.timeout_seconds allows; all journals are kept."""
 
 
 class LedStopper(_OnDriver, Stopper):
-    """Ends the sweep when too many trials failed, its time is over, or the driver made an error."""
+    """Ends the sweep when too many trials failed, its time is over, or the driver raised.
+
+    `TuneConfig(time_budget_s=...)` would end the job without an error, as if all trials were done.
+    """
 
     def __init__(self, conductor: Conductor, *, timeout_seconds: float = 0.0) -> None:
         self._conductor = conductor
@@ -173,7 +176,7 @@ class LedStopper(_OnDriver, Stopper):
         return False
 
     def stop_all(self) -> bool:
-        """Returns whether the whole sweep has to stop; Tune asks some ten times a second."""
+        """Returns whether the whole sweep must stop; Tune calls it some ten times a second."""
         with self._conductor.kept_errors():
             self._check_time()
         return self._conductor.must_stop
@@ -189,12 +192,12 @@ class LedStopper(_OnDriver, Stopper):
 
 
 def _why_it_died(trial: Trial) -> str:
-    """Returns why a trial's worker died, in a line; empty where nobody knows."""
+    """Returns why a trial's worker died, in a line; empty if the reason is unknown."""
     note = Path(job_from_config(trial.config).note)
     if note.exists():
         return note.read_text(encoding="utf-8")
     lines = str(trial.get_error() or "").strip().splitlines()
-    # The last line names the error; those before it are where it came from.
+    # The last line names the error; the lines before it are its origin.
     return lines[-1].strip()[:300] if lines else ""
 
 
@@ -212,23 +215,25 @@ def run_tune_job(
 ) -> None:
     """Runs all trials of a conductor on the joined cluster.
 
-    Tune's files tell nothing that the ledger does not, so they are removed at the end.
+    Tune's own ASHA, searchers and restore are not used: they judge all arms as one population and
+    cannot resume a killed search to the same trials, which the ledger can. So Tune's files hold
+    nothing of value and are removed at the end.
 
     Args:
-        conductor: hands out the trials.
-        pipeline: what a trial's workers get of the cluster, and how often a trial is restarted.
+        conductor: chooses the trials.
+        pipeline: the resources of a trial's workers, and how often a trial is restarted.
         folder: for Tune's own files.
-        make_job: from a trial's spec to what its worker has to know.
-        workers: most workers of a trial.
+        make_job: returns the job of a trial's worker.
+        workers: largest number of workers of a trial.
     """
-    # A dead worker is an outcome that the record tells of.
+    # The conductor reports dead workers.
     for name in ("ray.tune", "ray.train", "ray.air"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    # What a killed driver left; whoever calls this holds the only right to work there.
+    # Left by a killed driver; the caller holds the lock of the study's folder.
     shutil.rmtree(folder, ignore_errors=True)
     name = f"job-{uuid.uuid4().hex[:8]}"
     ray_config, sweep = pipeline.ray, pipeline.sweep
-    # A function is asked about each trial, and goes along to every worker with what it imports.
+    # A function is called for each trial, and is pickled to every worker with its imports.
     bundles = bundles_of(ray_config) if workers == 1 else partial(bundles_of_trial, ray_config)
     trainable = tune.with_resources(run_tune_trial, bundles)
     tuner = tune.Tuner(
@@ -236,7 +241,7 @@ def run_tune_job(
         tune_config=tune.TuneConfig(
             search_alg=LedSearcher(conductor, make_job),
             scheduler=LedScheduler(conductor),
-            # The searcher says when there are no more trials.
+            # The searcher ends the job.
             num_samples=-1,
             max_concurrent_trials=count_concurrent(ray_config, workers=workers),
             reuse_actors=True,
