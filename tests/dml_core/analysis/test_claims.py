@@ -62,7 +62,7 @@ def test_the_interval_decides_by_the_rule_of_the_claim(tmp_path, rule, verdict, 
     assert end in found.explanation
 
 
-def test_lower_is_higher_turned_round(tmp_path):
+def test_lower_mirrors_higher(tmp_path):
     scores = {LARGE: [0.50, 0.60, 0.70], SMALL: [0.53, 0.62, 0.73]}
     found = judge(tmp_path, f"{MORE}, expect: lower, by: 0.01", observe(scores))
     assert found.verdict == "supported"
@@ -76,7 +76,7 @@ def test_several_arms_of_a_side_are_averaged_seed_by_seed(tmp_path):
     assert judge(tmp_path, claim, observe(scores)).mean == pytest.approx(0.35)
 
 
-def test_a_ratio_is_told_in_percent_and_costs_in_their_units(tmp_path):
+def test_ratios_are_shown_in_percent_and_costs_in_their_units(tmp_path):
     sides = (
         f"left: {{arms: [{LARGE}], metric: cost.step_seconds}}, "
         f"right: {{arms: [{SMALL}], metric: cost.step_seconds}}, "
@@ -91,7 +91,7 @@ def test_a_ratio_is_told_in_percent_and_costs_in_their_units(tmp_path):
     assert found.explanation.endswith("above 1 ms.")
 
 
-def test_a_ratio_to_zero_cannot_be_told(tmp_path):
+def test_a_ratio_to_zero_is_undecidable(tmp_path):
     found = judge(tmp_path, f"{MORE}, ratio: true", observe({LARGE: [0.5, 0.6], SMALL: [0.0, 0.1]}))
     assert found.verdict == "cannot tell"
     assert found.explanation == "cannot tell: the right side is zero, so there is no ratio."
@@ -136,13 +136,13 @@ def test_a_slope_is_that_of_least_squares():
         ),
     ],
 )
-def test_what_is_missing_is_named(tmp_path, claim, scores, reason):
+def test_missing_values_are_named(tmp_path, claim, scores, reason):
     found = judge(tmp_path, claim, observe(scores))
     assert (found.verdict, found.interval) == ("cannot tell", None)
     assert found.explanation.startswith(f"cannot tell: {reason}")
 
 
-def test_an_arm_that_the_profile_leaves_out_was_not_run(tmp_path):
+def test_an_arm_that_the_profile_omits_was_not_run(tmp_path):
     more = f"profiles: {{smoke: {{arms: [{LARGE}]}}}}"
     found = judge(tmp_path, MORE, observe({LARGE: [0.5, 0.6]}), more=more, profile="smoke")
     assert found.explanation == "cannot tell: arm batch_size-30 was not run."
@@ -157,7 +157,7 @@ def test_only_seeds_that_both_sides_have_count(tmp_path):
     assert (found.num_seeds, found.mean) == (2, pytest.approx(0.15))
 
 
-def test_equal_seeds_tell_nothing_of_the_spread(tmp_path):
+def test_equal_seeds_leave_the_spread_unknown(tmp_path):
     found = judge(tmp_path, MORE, observe({LARGE: [1.0, 1.0], SMALL: [1.0, 1.0]}))
     assert found.verdict == "cannot tell"
     assert found.explanation.endswith(
@@ -175,7 +175,7 @@ def test_memory_is_counted_so_equal_rounds_decide(tmp_path):
     assert "is +2.5 MiB (95 % interval +2.5 to +2.5, 2 seeds)" in found.explanation
 
 
-def test_claims_go_by_the_figures_first_metric_unless_they_name_one(tmp_path):
+def test_claims_use_the_first_metric_of_the_figure_unless_they_name_one(tmp_path):
     study = read_claims(tmp_path, MORE, more="figure: {y: [test.map_at_r, test.recall_at_1]}\n")
     scores = {LARGE: [0.5, 0.7], SMALL: [0.4, 0.4]}
     assert judge_claims(study, observe(scores, "map_at_r"))[0].mean == pytest.approx(0.2)
@@ -245,7 +245,7 @@ def make_claim(**values) -> Claim:
     return Claim.model_validate({"text": "So it is.", **values})
 
 
-def test_pairs_stay_or_go_as_one():
+def test_pairs_are_kept_or_removed_as_a_whole():
     claim = make_claim(left={"arms": ["a-64", "a-512"]}, right={"arms": ["b-64", "b-512"]})
     narrowed, lost = narrow_claim(claim, {"a-64", "a-512", "b-512"})
     assert (narrowed.left.arms, narrowed.right.arms) == (("a-512",), ("b-512",))
@@ -267,7 +267,7 @@ def test_sides_of_other_lengths_keep_what_is_run():
         {"trend": {"key": "sampler.batch_size"}},
     ],
 )
-def test_a_claim_that_would_lose_a_side_is_left_as_it_is(values):
+def test_a_claim_that_would_lose_a_side_is_unchanged(values):
     claim = make_claim(**values)
     assert narrow_claim(claim, {"a"}) == (claim, [])
 

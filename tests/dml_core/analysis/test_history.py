@@ -115,7 +115,7 @@ def test_equal_numbers_are_no_change_and_an_equal_shift_of_all_is_one():
 
 
 @pytest.mark.parametrize("found", [{"a": {0: 0.1}}, {"a": {7: 0.1, 8: 0.1}}, {"b": {0: 0.1}}, {}])
-def test_without_two_common_seeds_nothing_can_be_told(found):
+def test_fewer_than_two_common_seeds_give_no_change(found):
     assert change(BEFORE, found).verdict == "no change"
 
 

@@ -119,7 +119,7 @@ def test_the_seeds_needed_give_80_percent_power_and_one_less_does_not(deviation,
     assert fewer < 0.805
 
 
-def test_the_power_is_a_number_that_grows_with_the_seeds_wherever_it_is_asked():
+def test_the_power_is_finite_and_grows_with_the_seeds():
     for alpha in (0.05, 0.001):
         for ratio in (0.001, 0.03, 0.3, 1.0, 3.0, 30.0, 1e4):
             powers = [
@@ -163,6 +163,6 @@ def test_a_tiny_spread_has_full_power():
         {"deviation": 1.0, "difference": 0.1, "power": 1.0},
     ],
 )
-def test_senseless_sizes_are_refused(knobs):
+def test_invalid_sizes_are_refused(knobs):
     with pytest.raises(ValueError, match="must be >= 0, difference > 0"):
         count_seeds_needed(**knobs)

@@ -97,7 +97,7 @@ def results(tmp_path):
     return tmp_path
 
 
-def test_what_a_sweep_and_its_evaluation_left_is_read(results):
+def test_results_of_a_sweep_and_its_evaluation_are_read(results):
     observations = load_observations(results / "sweep", results / "evaluate")
     assert observations.scalars("test.nmi") == {"a-seed1": {7: 0.5}}
     # The best epoch of one, the last of the other, as each selects.
@@ -106,7 +106,7 @@ def test_what_a_sweep_and_its_evaluation_left_is_read(results):
     assert observations.scalars("cost.step_seconds") == {}
 
 
-def test_what_was_measured_is_read(results):
+def test_measures_are_read(results):
     (results / "evaluate" / "measures.json").write_text(
         json.dumps(
             {

@@ -93,7 +93,7 @@ def test_only_seeds_that_both_have_are_paired():
         ),
     ],
 )
-def test_what_cannot_be_told_says_why(scores, text):
+def test_an_undecided_arm_has_a_reason(scores, text):
     summary = summarize({"base": BASE, "arm": scores}, baseline="base")[1]
     assert (summary.verdict, summary.text) == ("cannot tell", text)
 
@@ -186,7 +186,7 @@ TABLE_BASE = {0: 0.70, 1: 0.71, 2: 0.69}
 TABLE_UP = {0: 0.75, 1: 0.765, 2: 0.742}
 
 
-def test_one_line_an_arm_in_points_with_intervals_and_verdict():
+def test_each_arm_has_a_row_in_points_with_intervals_and_verdict():
     summaries = summarize(
         {"base": TABLE_BASE, "up": TABLE_UP, "none": {}, "one": {0: 0.5}}, baseline="base"
     )

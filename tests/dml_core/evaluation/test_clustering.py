@@ -192,7 +192,7 @@ def test_equal_groupings_score_one_also_with_one_class_or_one_image(score):
     assert score(count([1, 2, 3], [5, 6, 7])) == pytest.approx(1)
 
 
-def test_one_cluster_for_many_classes_tells_nothing():
+def test_one_cluster_for_many_classes_has_no_information():
     assert nmi_score(count([0, 1, 2, 3], [0, 0, 0, 0])) == 0
 
 
@@ -234,7 +234,7 @@ def test_distances_are_those_of_the_nearest_images(metric, block_size):
     assert np.array_equal(found, found.T)
 
 
-def test_more_classes_than_there_are_give_those_that_there_are():
+def test_more_classes_than_exist_are_cut_to_those_that_exist():
     embeddings = np.array([[1.0, 0.0], [0.0, 1.0]], dtype=np.float32)
     found = smallest_class_distances(embeddings, np.array([5, 2]), max_classes=36, metric="cosine")
     assert found == pytest.approx(np.array([[0, 2**0.5], [2**0.5, 0]]))

@@ -118,7 +118,7 @@ def test_a_long_gallery_is_compared_in_shorter_blocks(monkeypatch):
     np.testing.assert_array_equal(nearest_label_distances(labels, num_nearest=4), whole)
 
 
-def test_only_the_asked_kinds_are_given():
+def test_only_the_configured_metrics_are_computed():
     labels = np.array([[0.0], [1.0], [5.0]])
     embeddings = labels.astype(np.float32)
     only_distance = score(embeddings, None, labels, None, label_at=(1,), ndcg_at=())

@@ -182,7 +182,7 @@ def draw_vectors(count, dim=8):
 
 # One block, whole blocks, and a last one that is shorter than a stripe.
 @pytest.mark.parametrize(("count", "nearest"), [(7, 7), (16, 1), (48, 5), (67, 20), (67, 67)])
-def test_products_and_positions_are_those_of_all_with_all(small_blocks, count, nearest):
+def test_products_and_positions_equal_those_of_a_full_search(small_blocks, count, nearest):
     vectors = draw_vectors(count)
     products = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
     expected = np.argsort(-products, axis=1)[:, :nearest]
@@ -191,7 +191,7 @@ def test_products_and_positions_are_those_of_all_with_all(small_blocks, count, n
     assert np.allclose(found, np.take_along_axis(products, expected, axis=1), rtol=0, atol=1e-6)
 
 
-def test_of_equal_ones_it_takes_those_that_faiss_takes(small_blocks):
+def test_ties_are_decided_as_in_faiss(small_blocks):
     # Small whole numbers have no rounding, and many equal products.
     vectors = np.random.default_rng(1).integers(-2, 3, size=(70, 3)).astype(np.float32)
     index = faiss.IndexFlatIP(3)
@@ -214,7 +214,7 @@ def test_a_large_search_gives_the_neighbours_of_a_small_one(small_blocks, metric
         assert np.array_equal(found, expected)
 
 
-def test_what_it_may_not_do_is_searched_in_the_index(monkeypatch):
+def test_other_searches_use_the_index(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("compared at once")
 
@@ -235,7 +235,7 @@ def test_what_it_may_not_do_is_searched_in_the_index(monkeypatch):
     assert len(list(once(3))) == 1
 
 
-def test_all_numbers_stay_what_they_were(small_blocks):
+def test_symmetric_products_change_no_score(small_blocks):
     vectors, labels = draw_vectors(90, dim=16), np.arange(90) % 7
     numbers = [
         evaluate_embeddings(
@@ -346,7 +346,7 @@ def evaluate(device):
     return evaluate_embeddings(EMBEDDINGS, LABELS, config=config, metric="cosine")
 
 
-def test_an_evaluation_on_cards_searches_and_clusters_there(cards):
+def test_an_evaluation_on_gpus_searches_and_clusters_there(cards):
     found = evaluate("gpu")
     assert cards["searches"]
     assert cards["kmeans"] == [True]
@@ -354,7 +354,7 @@ def test_an_evaluation_on_cards_searches_and_clusters_there(cards):
     assert cards["kmeans"] == [True, False]
 
 
-def test_what_cards_cannot_search_stays_on_the_cpu(cards):
+def test_searches_beyond_the_limit_of_a_gpu_run_on_the_cpu(cards):
     vectors = np.ones((MAX_NEIGHBORS + 2, 2), np.float32)
     index = faiss.IndexFlatL2(2)
     index.add(vectors)
@@ -369,6 +369,6 @@ def test_the_default_is_the_cpu(cards):
     assert cards["searches"] == []
 
 
-def test_without_a_card_it_says_what_to_do():
+def test_without_a_gpu_the_error_says_what_to_do():
     with pytest.raises(ValueError, match=r"search_device=gpu needs a GPU .* sees none"):
         evaluate("gpu")

@@ -103,7 +103,7 @@ def test_scores_agree_with_plain_loops(case, block_size):
 
 @settings(max_examples=60, deadline=None)
 @given(labelled_rankings())
-def test_blocks_do_not_show_in_a_single_bit(case):
+def test_blocks_do_not_change_a_bit(case):
     query_labels, gallery_labels, is_own_gallery, rankings = case
     gallery = None if is_own_gallery else np.array(gallery_labels, dtype=np.int64)
     results = [
@@ -121,7 +121,7 @@ def test_blocks_do_not_show_in_a_single_bit(case):
 
 @settings(max_examples=100, deadline=None)
 @given(labelled_rankings(), st.integers(1, 4))
-def test_a_search_in_two_steps_shows_in_no_bit(case, block_size):
+def test_a_search_in_two_steps_does_not_change_a_bit(case, block_size):
     query_labels, gallery_labels, is_own_gallery, rankings = case
     gallery = None if is_own_gallery else np.array(gallery_labels, dtype=np.int64)
     results = []
@@ -311,7 +311,7 @@ def test_classes_of_two_images_leave_nothing_to_score():
     assert score_synthetic(embeddings, labels, **knobs) == {}
 
 
-def test_an_evaluation_gives_them_by_name_where_they_are_asked_for():
+def test_an_evaluation_names_synthetic_recalls_if_they_are_configured():
     random = np.random.default_rng(0)
     embeddings, labels = random.normal(size=(24, 4)), np.repeat(np.arange(4), 6)
     knobs = {"recall_at": (1, 3), "clustering": False}

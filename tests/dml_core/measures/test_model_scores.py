@@ -90,7 +90,7 @@ def test_spread_is_zero_only_when_all_are_alike():
     assert np.isnan(measure_spread(np.array([[np.nan, 1.0]], dtype=np.float32)))
 
 
-def test_what_a_frozen_trunk_makes_of_the_images_is_kept(tmp_path, monkeypatch):
+def test_activations_of_frozen_blocks_are_cached(tmp_path, monkeypatch):
     prepare_tiny(tmp_path)
     config = tiny_config(tmp_path, training__epochs=1, trunk__train="from:stage3")
     states = []
@@ -109,7 +109,7 @@ def test_what_a_frozen_trunk_makes_of_the_images_is_kept(tmp_path, monkeypatch):
     np.testing.assert_array_equal(again, kept)
 
 
-def test_winners_are_scored_by_all_that_their_configuration_asks_for(tmp_path):
+def test_winners_are_scored_by_every_configured_metric(tmp_path):
     data = prepare_tiny(tmp_path / "prepared")
     config = tiny_config(
         tmp_path / "prepared",

@@ -7,7 +7,7 @@ from dml_core.measures.results import Measured, list_winners
 from dml_core.studies.definition import Measure
 
 
-def test_every_measure_that_a_study_may_ask_for_exists():
+def test_every_measure_that_a_study_may_list_exists():
     assert set(MEASURES) == set(get_args(Measure))
 
 

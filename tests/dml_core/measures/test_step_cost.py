@@ -56,7 +56,7 @@ def test_more_images_need_more_memory(configs):
     assert memory["small"][0] == pytest.approx(memory["small"][1], rel=0.01)
 
 
-def test_an_epoch_with_fewer_batches_than_steps_is_gone_through_again(configs):
+def test_an_epoch_with_fewer_batches_than_steps_is_repeated(configs):
     # 48 images in batches of 24 make two steps.
     sampler = configs["nca"].sampler.model_copy(update={"batch_size": 24})
     config = configs["nca"].model_copy(update={"sampler": sampler})
@@ -79,7 +79,7 @@ def test_the_peak_counts_what_is_held_at_one_time():
     assert measure_peak_bytes(work, device=CPU) == 12_000
 
 
-def test_what_was_there_before_does_not_count():
+def test_earlier_allocations_do_not_count():
     before = torch.zeros(100_000)
     assert 400_000 <= measure_peak_bytes(lambda: before + 1, device=CPU) < 400_100
     assert measure_peak_bytes(lambda: before.add_(1), device=CPU) < 100

@@ -20,7 +20,7 @@ def test_corners_hold_every_end_and_option_without_all_combinations():
     assert list_corners({}) == [{}]
 
 
-def test_a_range_that_leaves_what_is_allowed_is_found_at_its_end(tmp_path):
+def test_a_range_beyond_the_allowed_values_is_found_at_its_end(tmp_path):
     text = """
 question: q
 arms: {a: {}}
@@ -57,7 +57,7 @@ trials_per_arm: 2
     assert "classes_per_batch=10 and batch_size=8" in problem
 
 
-def test_a_knob_of_another_loss_is_told_once_for_all_arms_that_lack_it(tmp_path):
+def test_a_knob_of_another_loss_is_reported_once_for_all_arms_that_lack_it(tmp_path):
     text = """
 question: q
 grid: {loss.name: [triplet, proxy_anchor, norm_softmax]}
@@ -70,7 +70,7 @@ trials_per_arm: 2
     assert problems[0].endswith("(in arms.proxy_anchor)")
 
 
-def test_a_problem_of_the_fixed_values_is_told_once(tmp_path):
+def test_a_problem_of_the_fixed_values_is_reported_once(tmp_path):
     text = "{question: q, grid: {loss.alpha: [1, 2, 3]}, fixed: {model.widht: 8}}"
     assert problems_of(tmp_path, text) == [
         "fixed.model.widht is not a known parameter. Did you mean 'model.width'?"

@@ -59,7 +59,7 @@ ARMS = "question: q\narms: {a: {loss.alpha: 1}, b: {loss.alpha: 2}}\n"
         ),
     ],
 )
-def test_a_study_whose_answer_would_be_worthless_is_refused(tmp_path, text, problem):
+def test_a_study_that_cannot_answer_its_question_is_refused(tmp_path, text, problem):
     assert any(found.startswith(problem) for found in problems_of(tmp_path, text))
 
 
@@ -112,7 +112,7 @@ def test_a_kind_chosen_by_set_that_drops_an_arms_knob_is_refused(tmp_path):
     assert wanted in problems
 
 
-def test_arms_may_differ_in_what_a_trial_takes_of_the_data(tmp_path):
+def test_arms_may_differ_in_keys_that_do_not_change_the_prepared_data(tmp_path):
     text = """
 question: q
 arms: {bins: {data.quantize_bins: 4}, more: {data.quantize_bins: 8}}
@@ -153,7 +153,7 @@ def test_a_search_without_an_equal_budget_is_refused(tmp_path, text, problem):
     assert found.startswith(problem)
 
 
-def test_a_grid_may_say_its_size_or_leave_it_out(tmp_path):
+def test_a_grid_may_state_its_size_or_omit_it(tmp_path):
     text = HEAD + CHOICES + "\nsearcher: grid\n"
     assert read_study(tmp_path, text).trials_per_arm == 6
     assert read_study(tmp_path, text + "trials_per_arm: 6").trials_per_arm == 6
@@ -168,7 +168,7 @@ ROOT = Path(__file__).parents[3]
 DATA_ARMS = "question: q\narms: {a: {loss.alpha: 1}, b: {loss.alpha: 2}}\n"
 
 
-def test_a_study_that_would_replace_the_projects_dataset_is_refused(tmp_path):
+def test_a_study_that_would_overwrite_the_projects_dataset_is_refused(tmp_path):
     text = DATA_ARMS + "fixed: {data.images_per_class: 8, data.noise: 0.5, data.quantize_bins: 0}"
     (problem,) = problems_of(tmp_path, text, params="data: {images_per_class: 12}")
     assert problem == (
@@ -199,7 +199,7 @@ def test_every_place_that_changes_the_data_is_named(tmp_path, text, found):
     assert found in problem
 
 
-def test_other_raw_images_need_a_folder_of_their_own(tmp_path):
+def test_other_raw_images_need_another_folder(tmp_path):
     params = "data: {name: folder, alias: birds, raw: birds/}"
     (problem,) = problems_of(tmp_path, DATA_ARMS + "fixed: {data.raw: bees/}", params=params)
     assert "Got 'birds' and fixed.data.raw='bees/' (in the parameters: 'birds/')." in problem
@@ -218,7 +218,7 @@ def test_other_raw_images_need_a_folder_of_their_own(tmp_path):
         "{data.alias: copy}",
     ],
 )
-def test_a_study_that_replaces_nothing_is_sound(tmp_path, fixed):
+def test_a_study_that_overwrites_nothing_is_valid(tmp_path, fixed):
     assert len(read_study(tmp_path, DATA_ARMS + f"fixed: {fixed}").arms) == 2
 
 
@@ -231,7 +231,7 @@ def test_what_set_changes_is_the_projects_own_data(tmp_path):
     assert "Got 'glyphs' and fixed.data.images_per_class=8" in problem
 
 
-def test_a_profile_that_would_replace_the_dataset_is_found_without_asking_for_it(tmp_path):
+def test_a_profile_that_would_overwrite_the_dataset_is_found_without_being_selected(tmp_path):
     text = DATA_ARMS + "profiles: {smoke: {fixed: {data.max_classes: 9}}, folded: {folds: 2}}"
     smoke, folded = problems_of(tmp_path, text)
     assert smoke.startswith("profiles.smoke.fixed.data.alias must name the study's own folder")
@@ -239,7 +239,7 @@ def test_a_profile_that_would_replace_the_dataset_is_found_without_asking_for_it
     assert "profiles.folded.folds=2 (in the parameters: 1)" in folded
 
 
-def test_profiles_that_replace_each_others_data_are_refused(tmp_path):
+def test_profiles_that_overwrite_each_others_data_are_refused(tmp_path):
     text = (
         DATA_ARMS
         + """
@@ -289,7 +289,7 @@ def test_the_data_cannot_be_tuned(tmp_path, key):
     assert any(problem.startswith(f"arms.a.{wanted}") for problem in problems)
 
 
-def test_the_smoke_profile_of_the_main_study_has_data_of_its_own():
+def test_the_smoke_profile_of_the_main_study_has_its_own_data():
     project = load_project_config(ROOT / "params.yaml")
     study = load_study(ROOT / "studies" / "main.yaml", project, profile="smoke")
     path = study.arm_config(study.baseline).data.prepared_path

@@ -96,7 +96,7 @@ def test_the_published_speed_is_that_of_a_resnet50_and_scales(tmp_path):
     assert "8,054 images of cars196" in lighter.assumptions[0]
 
 
-def test_what_nobody_published_is_refused_with_what_to_do(tmp_path):
+def test_unpublished_numbers_are_refused_with_what_to_do(tmp_path):
     with pytest.raises(ConfigError, match=r"convnet has no published.*--images-per-second"):
         estimate_gpu_hours(read(tmp_path, backbone="convnet"))
     glyphs = "{question: q, arms: {a: {}}, seeds: [0]}"

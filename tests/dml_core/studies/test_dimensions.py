@@ -39,7 +39,7 @@ def test_each_form_is_read_and_written_back(written, expected):
         (3, "must be a search range.*Got 3.*belongs in fixed"),
     ],
 )
-def test_a_malformed_one_is_refused_with_what_was_found(written, message):
+def test_a_malformed_dimension_is_refused_with_its_value(written, message):
     with pytest.raises(ValueError, match=message):
         parse_dimension(written)
 
@@ -55,7 +55,7 @@ def test_uniform_samples_fill_their_range_evenly():
     assert abs(drawn.mean() - 3) < 0.05
 
 
-def test_each_power_of_ten_is_as_likely_in_a_log_range():
+def test_each_power_of_ten_is_equally_likely_in_a_log_range():
     drawn = np.array(draw(Range("log_uniform", 1e-4, 1e-1)))
     shares = [((drawn >= low) & (drawn < 10 * low)).mean() for low in (1e-4, 1e-3, 1e-2)]
     np.testing.assert_allclose(shares, 1 / 3, atol=0.03)

@@ -26,7 +26,7 @@ figure: {kind: pie}
 """
 
 
-def test_all_problems_are_told_at_once_with_file_and_key(tmp_path):
+def test_all_problems_are_reported_at_once_with_file_and_key(tmp_path):
     problems = problems_of(tmp_path, MANY_PROBLEMS)
     starts = [
         "arms.c d must be a name",
@@ -72,7 +72,7 @@ def test_a_malformed_file_is_refused(tmp_path, text, problem):
     assert problems[0].startswith(problem)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.yaml.*\n.*does not exist"):
         load_study(tmp_path / "none.yaml", make_project(tmp_path))
 
@@ -94,7 +94,7 @@ profiles:
 )
 
 
-def test_a_profile_is_put_over_the_study_by_name(tmp_path):
+def test_a_profile_is_applied_by_name(tmp_path):
     study = read_study(tmp_path, SMOKE, profile="smoke")
     assert (study.trials_per_arm, study.seeds, study.folds) == (1, (9,), 2)
     assert {spec.config.training.epochs for spec in study.search_specs()} == {2}
@@ -155,7 +155,7 @@ def test_studies_of_a_folder_are_listed_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("path", list_studies(ROOT / "studies"), ids=lambda path: path.stem)
-def test_every_study_that_ships_is_sound_with_each_of_its_profiles(path):
+def test_every_shipped_study_is_valid_with_each_of_its_profiles(path):
     project = load_project_config(ROOT / "params.yaml")
     study = load_study(path, project)
     for profile in study.definition.profiles:
@@ -182,13 +182,13 @@ SOUND = {
 }
 
 
-def test_a_sound_file_has_no_problems():
+def test_a_valid_file_has_no_problems():
     study, problems = read_definition(SOUND)
     assert problems == []
     assert list(study.arms) == ["a", "b"]
 
 
-def test_what_is_malformed_is_left_out_and_the_rest_kept():
+def test_malformed_entries_are_removed_and_the_rest_is_kept():
     content = {
         **SOUND,
         "seeds": "all",
@@ -201,7 +201,7 @@ def test_what_is_malformed_is_left_out_and_the_rest_kept():
     assert content["seeds"] == "all"
 
 
-def test_a_file_that_lost_its_arms_does_not_also_say_that_it_has_none():
+def test_removed_arms_are_not_also_reported_as_missing():
     _, problems = read_definition({"question": "q", "arms": {"a": 3, "b": 4}})
     assert problems == [
         "arms.a must be a mapping. Got 3 (int).",
@@ -284,7 +284,7 @@ seeds: [0]
 """
 
 
-def test_keys_that_the_chosen_kind_does_not_have_are_left_out(tmp_path):
+def test_keys_that_the_chosen_kind_does_not_have_are_dropped(tmp_path):
     config = read_study(tmp_path, OTHER_KINDS, profile="paper").arm_config("a")
     assert (config.data.name, config.data.folder_name) == ("cub200", "birds")
     assert config.data.validation_fraction == 0.4

@@ -45,7 +45,7 @@ def test_occluded_metrics_are_named_by_place_and_size():
     assert not any("nmi" in name for name in names if name.startswith("occluded"))
 
 
-def test_validation_leaves_out_what_is_costly():
+def test_validation_omits_expensive_metrics():
     names = list_metrics(resolve_trial_config(EVERYTHING), "validation")
     assert names == [
         "recall_at_1", "recall_at_3", "r_precision", "map_at_r",

@@ -83,7 +83,7 @@ seeds: [0]
 """
 
 
-def test_every_arm_gets_the_same_number_of_tries_in_turn(tmp_path):
+def test_every_arm_has_the_same_number_of_search_trials_in_turn(tmp_path):
     specs = read_study(tmp_path, TWO_ARMS).search_specs()
     assert [spec.trial_id for spec in specs] == [
         "triplet-0", "anchor-0", "triplet-1", "anchor-1", "triplet-2", "anchor-2",
@@ -145,7 +145,7 @@ def test_an_arm_without_nuisance_values_has_no_search(tmp_path):
     assert [spec.trial_id for spec in repeats[:3]] == ["a-seed0", "b-seed0", "a-seed1"]
 
 
-def test_tpe_cannot_list_its_values_before(tmp_path):
+def test_tpe_cannot_list_its_values_in_advance(tmp_path):
     study = read_study(tmp_path, TWO_ARMS + "searcher: tpe\n")
     with pytest.raises(ValueError, match="depend on the results of earlier trials"):
         study.search_specs()
@@ -153,7 +153,7 @@ def test_tpe_cannot_list_its_values_before(tmp_path):
     assert study.make_search_spec("anchor", 2, values).trial_id == "anchor-2"
 
 
-def test_every_try_is_judged_on_every_fold(tmp_path):
+def test_every_search_trial_runs_on_every_fold(tmp_path):
     study = read_study(tmp_path, TWO_ARMS + "folds: 2\nfixed: {data.alias: folded}\n")
     specs = study.search_specs()
     assert [spec.trial_id for spec in specs[:3]] == [
@@ -165,7 +165,7 @@ def test_every_try_is_judged_on_every_fold(tmp_path):
     assert specs[0].values == specs[1].values
 
 
-def test_folds_come_from_the_parameters_where_the_study_is_silent(tmp_path):
+def test_folds_come_from_params_if_the_study_omits_them(tmp_path):
     assert read_study(tmp_path, TWO_ARMS, params="data: {folds: 4}").folds == 4
     assert read_study(tmp_path, TWO_ARMS, "data.folds=5").folds == 5
 
@@ -183,7 +183,7 @@ def test_winners_are_repeated_over_all_seeds(tmp_path):
     assert [spec.arm for spec in study.repeat_specs({"anchor": values})] == ["anchor"] * 2
 
 
-def test_the_first_repeat_is_the_winning_try_itself(tmp_path):
+def test_the_first_repeat_is_the_winning_search_trial(tmp_path):
     study = read_study(tmp_path, TWO_ARMS)
     tried = study.search_specs()[0]
     assert study.repeat_specs({"triplet": tried.values})[0].config == tried.config
@@ -257,7 +257,7 @@ def test_the_digest_follows_what_decides_results_and_nothing_else(tmp_path):
     assert len(digests) == len(changes) + 1
 
 
-def test_an_arms_configuration_is_that_of_all_its_trials_but_for_what_is_tuned(tmp_path):
+def test_an_arms_configuration_is_that_of_its_trials_except_for_nuisance_values(tmp_path):
     study = read_study(tmp_path, CONDITIONAL)
     base = to_flat_dict(study.arm_config("triplet"))
     tried = to_flat_dict(study.search_specs()[0].config)
@@ -265,7 +265,7 @@ def test_an_arms_configuration_is_that_of_all_its_trials_but_for_what_is_tuned(t
     assert differing == {"loss.margin", "optimizer.learning_rate"}
 
 
-def test_references_name_the_baseline_unless_an_arm_says_otherwise(tmp_path):
+def test_references_are_the_baseline_unless_an_arm_names_another(tmp_path):
     text = f"""
 question: q
 arms:

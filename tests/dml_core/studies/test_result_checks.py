@@ -50,7 +50,7 @@ MEASURED = (
         ),
     ],
 )
-def test_what_is_measured_apart_has_to_be_asked_for(tmp_path, figure, needs):
+def test_measured_metrics_need_their_measure_in_the_study(tmp_path, figure, needs):
     read_study(tmp_path, f"{MEASURED}figure: {figure}")
     problems = problems_of(tmp_path, f"{FIGURE_GRID}figures: [{figure}]")
     assert problems[0].startswith("figures.0.y ")
@@ -74,7 +74,7 @@ def test_what_is_measured_apart_has_to_be_asked_for(tmp_path, figure, needs):
         ("{y: cost.seconds}", "must be one of cost.step_seconds, cost.memory_mib. Got 'cost.sec"),
     ],
 )
-def test_figures_of_what_is_measured_have_their_kinds(tmp_path, figure, problem):
+def test_measured_metrics_need_their_kind_of_figure(tmp_path, figure, problem):
     (found,) = problems_of(tmp_path, f"{MEASURED}figure: {figure}")
     assert problem in found
 
@@ -155,7 +155,7 @@ def with_claim(text, claim):
         "trend: {key: sampler.batch_size, arms: [batch_size-30, batch_size-90]}",
     ],
 )
-def test_claims_that_can_be_judged_are_accepted(tmp_path, claim):
+def test_claims_that_can_be_decided_are_accepted(tmp_path, claim):
     read_study(tmp_path, with_claim(GRID + CLAIM_MEASURES, claim))
 
 
@@ -203,7 +203,7 @@ def test_claims_that_can_be_judged_are_accepted(tmp_path, claim):
         ("left: {arms: [batch_size-30]}, ratio: true", "claims.0 ratio needs a right side to div"),
     ],
 )
-def test_claims_that_cannot_be_judged_are_refused(tmp_path, claim, problem):
+def test_claims_that_cannot_be_decided_are_refused(tmp_path, claim, problem):
     (found,) = problems_of(tmp_path, with_claim(GRID, claim))
     assert problem in found
 
@@ -215,7 +215,7 @@ def test_only_the_arms_of_a_side_have_to_give_its_metric(tmp_path):
     assert "which arm 'b' does not compute" in problems_of(tmp_path, text % "b")[0]
 
 
-def test_problems_of_all_claims_are_told_with_those_of_figures(tmp_path):
+def test_problems_of_claims_are_reported_with_those_of_figures(tmp_path):
     text = f"{LOSSES}figure: {{y: test.x}}\nclaims:\n" + (
         "  - {text: a, left: {arms: [x]}}\n  - {text: b, trend: {key: loss.name}}\n"
     )
@@ -223,7 +223,7 @@ def test_problems_of_all_claims_are_told_with_those_of_figures(tmp_path):
     assert found == ["figure.y", "claims.0.left.arms", "claims.1.trend.key"]
 
 
-def test_a_claim_may_name_an_arm_that_a_profile_leaves_out(tmp_path):
+def test_a_claim_may_name_an_arm_that_a_profile_omits(tmp_path):
     claims = (
         "claims:\n  - {text: a, left: {arms: [batch_size-90]}}\n"
         "  - {text: b, trend: {key: sampler.batch_size}}\n"

@@ -20,18 +20,18 @@ def test_parts_may_come_in_any_order(stored):
     assert not list(stored.folder.glob("*.partial"))
 
 
-def test_the_file_beside_it_tells_what_it_is_of(stored):
+def test_the_record_of_a_view_holds_its_origin(stored):
     record = json.loads((stored.folder / "view_0.json").read_text())
     assert record["size"] == 8
     assert len(record["sha256"]) == 64
 
 
-def test_a_view_that_nobody_wrote_is_none(stored):
+def test_a_missing_view_is_none(stored):
     assert stored.open_view(1) is None
 
 
 @pytest.mark.parametrize("place", [3, -1])
-def test_a_flipped_bit_is_named_and_no_view(stored, caplog, place):
+def test_a_view_with_a_flipped_bit_is_refused(stored, caplog, place):
     file = stored.folder / "view_0.npy"
     content = bytearray(file.read_bytes())
     content[place] ^= 1
@@ -40,12 +40,12 @@ def test_a_flipped_bit_is_named_and_no_view(stored, caplog, place):
     assert "view_0.npy is damaged: its sha256 must be" in caplog.text
 
 
-def test_a_lost_record_is_damage_too(stored):
+def test_a_view_without_its_record_is_damaged(stored):
     (stored.folder / "view_0.json").unlink()
     assert not stored.has_view(0)
 
 
-def test_a_whole_view_is_hashed_once(stored, monkeypatch):
+def test_an_intact_view_is_hashed_once(stored, monkeypatch):
     assert stored.has_view(0)
     monkeypatch.setattr("dml_core.training.activation_store.hash_file", None)
     assert stored.has_view(0)

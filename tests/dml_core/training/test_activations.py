@@ -34,7 +34,7 @@ def test_a_trunk_that_learns_reads_pixels(root):
     assert not inputs.are_activations
 
 
-def test_cached_activations_are_those_of_the_frozen_stages(root):
+def test_cached_activations_equal_the_output_of_the_frozen_blocks(root):
     model, inputs, data = make(tiny_config(root, trunk__train="from:stage3"))
     assert inputs.are_activations
     pixels = torch.from_numpy(data.train.gather(np.arange(6)).transpose(0, 3, 1, 2).copy())
@@ -66,7 +66,7 @@ def test_the_cache_is_computed_once(root, monkeypatch):
         {"trunk__train": "from:stage2"},
     ],
 )
-def test_anything_that_changes_them_gets_a_cache_of_its_own(root, change):
+def test_whatever_changes_activations_has_another_cache(root, change):
     base = {"trunk__train": "from:stage3"}
     make(tiny_config(root, **base))
     before = set((root / ".activations").rglob("*.npy"))
@@ -83,7 +83,7 @@ def test_views_are_drawn_for_each_image():
     assert set(inputs.plain(np.arange(5))[:, 0].tolist()) == {0.0}
 
 
-def test_every_half_is_widened_exactly():
+def test_every_float16_is_upcast_exactly():
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
     rows = halves[~np.isnan(halves)].reshape(-1, 2)
     found = ActivationInputs([rows]).plain(np.arange(len(rows)))
@@ -92,7 +92,7 @@ def test_every_half_is_widened_exactly():
 
 
 @pytest.mark.parametrize(("train", "threads"), [("all", 3), ("from:stage3", 0), ("none", 0)])
-def test_activations_are_not_handed_over_between_threads(root, train, threads):
+def test_cached_activations_are_read_without_threads(root, train, threads):
     config = tiny_config(root, trunk__train=train, training__loader_workers=3)
     assert build_state(config, open_development(config.data)).loader_workers == threads
 
@@ -105,7 +105,7 @@ def test_augmented_views_differ_from_the_plain_one(root):
 
 
 @pytest.mark.parametrize("train", ["none", "from:stage3"])
-def test_only_what_learns_moves(root, train):
+def test_only_trained_weights_change(root, train):
     config = tiny_config(root, trunk__train=train)
     states = []
     result = run_trial(
@@ -120,7 +120,7 @@ def test_only_what_learns_moves(root, train):
     assert any(name.startswith("head.") for name in moved)
 
 
-def test_a_damaged_file_is_computed_again_with_the_same_bits(root, caplog):
+def test_a_damaged_file_is_recomputed_with_the_same_bits(root, caplog):
     config = tiny_config(root, trunk__train="none")
     make(config)
     for file in (root / ".activations").rglob("*.npy"):

@@ -34,7 +34,7 @@ def make_checkpoint(epoch=3):
     )
 
 
-def test_a_checkpoint_comes_back_as_it_was(tmp_path):
+def test_a_checkpoint_survives_a_round_trip(tmp_path):
     saved = make_checkpoint()
     save_checkpoint(saved, tmp_path / "a.pt")
     loaded = load_checkpoint(tmp_path / "a.pt")
@@ -52,7 +52,7 @@ def test_selected_weights_are_those_of_the_best_epoch():
     assert checkpoint.selected_epoch == 2
 
 
-def test_any_flipped_bit_in_the_tensors_is_noticed(tmp_path):
+def test_any_flipped_bit_in_the_tensors_is_detected(tmp_path):
     path = tmp_path / "a.pt"
     save_checkpoint(make_checkpoint(), path)
     whole = path.read_bytes()
@@ -129,7 +129,7 @@ def test_a_folder_without_checkpoints_has_none(tmp_path):
         load_checkpoint(tmp_path / "absent.pt")
 
 
-def test_old_checkpoints_and_torn_files_are_removed(tmp_path):
+def test_old_checkpoints_and_partial_files_are_removed(tmp_path):
     for epoch in (1, 2, 3):
         save_checkpoint(make_checkpoint(epoch), checkpoint_path(tmp_path, epoch))
     (tmp_path / ".x.partial").write_bytes(b"")

@@ -48,7 +48,7 @@ def wait_for_epoch(process, folder, epoch):
 
 
 @pytest.mark.slow
-def test_a_training_killed_again_and_again_ends_with_the_same_bits(tiny_root, tmp_path):
+def test_a_training_that_is_killed_repeatedly_ends_with_the_same_bits(tiny_root, tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert start(tiny_root, whole).wait(timeout=300) == 0
     chance = random.Random(7)
@@ -77,7 +77,7 @@ def test_a_training_killed_again_and_again_ends_with_the_same_bits(tiny_root, tm
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
-def test_a_kill_beside_the_writing_of_a_checkpoint_loses_no_epoch(tmp_path, monkeypatch, place):
+def test_a_kill_while_a_checkpoint_is_written_loses_no_epoch(tmp_path, monkeypatch, place):
     data, config = prepare_tiny(tmp_path), tiny_config(tmp_path, training__epochs=4)
     with monkeypatch.context() as patched:
         patched.setattr("dml_core.training.in_folder.keep_in_folder", killed_at(2, place))

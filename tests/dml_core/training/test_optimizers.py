@@ -95,13 +95,13 @@ def run_steps(optimizer_class, **knobs):
     ("ours", "theirs", "knobs"),
     [(EagerAdamW, torch.optim.AdamW, {}), (EagerSgd, torch.optim.SGD, {"momentum": 0.9})],
 )
-def test_weights_are_those_of_torchs_own_to_the_bit(ours, theirs, knobs, fused):
+def test_weights_equal_those_of_torchs_optimisers_bit_for_bit(ours, theirs, knobs, fused):
     assert torch.equal(
         run_steps(ours, fused=fused, **knobs), run_steps(theirs, fused=fused, **knobs)
     )
 
 
-def test_a_step_has_no_gradient_and_leaves_gradients_on():
+def test_a_step_records_no_gradient_and_leaves_gradients_enabled():
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = EagerSgd([weight], lr=0.5)
     weight.sum().backward()
@@ -162,7 +162,7 @@ def new_parameter(num_rows: int = NUM_ROWS) -> torch.nn.Parameter:
 
 
 @every_optimizer
-def test_each_row_goes_the_way_of_an_optimiser_of_its_own(config):
+def test_each_row_behaves_as_if_it_had_its_own_optimiser(config):
     whole = new_parameter()
     optimizer = build(config, whole)
     alone = [torch.nn.Parameter(row.detach().clone()) for row in whole]
@@ -180,7 +180,7 @@ def test_each_row_goes_the_way_of_an_optimiser_of_its_own(config):
 
 
 @every_optimizer
-def test_rows_that_took_no_part_keep_their_bits(config):
+def test_rows_that_were_not_sampled_keep_their_bits(config):
     parameter = new_parameter()
     optimizer = build(config, parameter)
     for rows, values in draw_steps(20):
@@ -193,7 +193,7 @@ def test_rows_that_took_no_part_keep_their_bits(config):
 
 @every_optimizer
 @pytest.mark.parametrize("num_rows", [NUM_ROWS, 200], ids=["most rows", "few rows"])
-def test_a_restored_optimiser_goes_on_with_the_same_bits(config, num_rows):
+def test_a_restored_optimiser_resumes_bit_for_bit(config, num_rows):
     whole, broken = new_parameter(num_rows), new_parameter(num_rows)
     optimizers = [build(config, whole), build(config, broken)]
     for number, (rows, values) in enumerate(draw_steps(12, num_rows=num_rows)):
@@ -207,7 +207,7 @@ def test_a_restored_optimiser_goes_on_with_the_same_bits(config, num_rows):
     assert torch.equal(whole, broken)
 
 
-def test_a_checkpoint_holds_no_state_of_rows_that_never_took_part():
+def test_a_checkpoint_omits_the_state_of_rows_that_were_never_sampled():
     parameter = new_parameter(1000)
     optimizer = build(OPTIMIZERS[0], parameter)
     seen = set()
@@ -220,7 +220,7 @@ def test_a_checkpoint_holds_no_state_of_rows_that_never_took_part():
     assert {len(state[name]) for name in ("step", "moments")} == {len(seen)}
 
 
-def test_a_step_takes_memory_for_its_rows_alone():
+def test_a_step_allocates_memory_only_for_its_rows():
     parameter = torch.nn.Parameter(torch.randn(100_000, DIM))
     optimizer = build(OPTIMIZERS[0], parameter)
 

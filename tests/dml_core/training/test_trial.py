@@ -55,7 +55,7 @@ def deterministic_numbers(result):
     return [(r.epoch, r.train_loss, r.diagnostics, r.validation) for r in result.reports]
 
 
-def test_reports_tell_what_happened(tiny_root, tmp_path):
+def test_each_epoch_has_a_report_and_a_checkpoint(tiny_root, tmp_path):
     config = tiny_config(tiny_root)
     result, paths = train(config, tmp_path)
     assert result.outcome == "finished"
@@ -108,7 +108,7 @@ def test_another_seed_gives_other_bits(tiny_root, tmp_path):
     ids=lambda knobs: next(iter(knobs), "defaults"),
 )
 @pytest.mark.parametrize("stop_after", [1, 2])
-def test_a_stopped_and_resumed_trial_has_the_bits_of_an_unbroken_one(
+def test_a_resumed_trial_has_the_bits_of_an_uninterrupted_one(
     tiny_root, tmp_path, knobs, stop_after
 ):
     (tmp_path / "broken").mkdir()
@@ -275,7 +275,7 @@ def test_tables_and_synthetic_recalls_are_recorded_for_each_validated_epoch(tiny
     assert np.array_equal(table, table.round(4))
 
 
-def test_neither_is_there_where_nobody_asked(tiny_root, tmp_path):
+def test_tables_and_synthetic_recalls_are_absent_by_default(tiny_root, tmp_path):
     epoch = train_and_read(tiny_config(tiny_root, training__epochs=1), tmp_path)[0]
     assert epoch["tables"] == {}
     assert not any("synthetic" in name for name in epoch["validation"])

@@ -34,7 +34,7 @@ def test_of_equal_scores_the_lower_number_wins_in_any_order_of_records(tmp_path)
     assert choose_winners(study, records[::-1])["triplet"].number == 1
 
 
-def test_only_tries_that_finished_count(tmp_path):
+def test_only_finished_trials_count(tmp_path):
     study = read_study(tmp_path, TWO_ARMS)
     records = records_of(study, [0.9, 0.8, 0.3], ["pruned", "diverged", "finished"])
     winner = choose_winners(study, records)["triplet"]
@@ -48,7 +48,7 @@ def test_a_score_that_is_not_a_number_never_wins(tmp_path):
     assert choose_winners(study, records)["triplet"].number == 1
 
 
-def test_an_arm_of_which_nothing_finished_has_no_values_but_a_reason(tmp_path):
+def test_an_arm_without_a_finished_trial_has_a_reason_instead_of_values(tmp_path):
     study = read_study(tmp_path, TWO_ARMS)
     records = records_of(study, [None] * 3, ["failed", "collapsed", "failed"])
     winner = choose_winners(study, records)["triplet"]
@@ -85,7 +85,7 @@ def test_an_arm_without_a_search_wins_with_no_values(tmp_path):
     assert (winner.values, winner.score, winner.spent) == ({}, None, 0)
 
 
-def test_records_of_repeats_are_passed_over(tmp_path):
+def test_records_of_repeats_are_ignored(tmp_path):
     study = read_study(tmp_path, TWO_ARMS)
     records = records_of(study, [0.1, 0.2, 0.3])
     repeats = study.repeat_specs({"triplet": records[0].spec.values})
