@@ -56,6 +56,7 @@ def plan(
 
 def _print_plan(request: "StudyRequest", images_per_second: float | None) -> None:
     from tasks.study import load_context
+    from tasks.sweep.node_data import count_shared_trials
     from tasks.versioning.stages import find_stale_stages
 
     context = load_context(request)
@@ -71,6 +72,8 @@ def _print_plan(request: "StudyRequest", images_per_second: float | None) -> Non
     cost, gpu = _estimate(context, images_per_second=images_per_second)
     for line in _describe_cost(context, cost, gpu):
         say(line)
+    if num_shared := count_shared_trials(context):
+        say(f"{num_shared} trials need no training: other studies have trained the same keys")
     stale = find_stale_stages(request)
     say(f"stale stages: {', '.join(stale) or 'none, nothing would run'}")
 

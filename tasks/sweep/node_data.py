@@ -9,9 +9,12 @@ from dml_core.config import TrialConfig
 from dml_core.config.pipeline import DataAccessConfig, RayConfig
 from dml_core.data.prepared import DevelopmentData, open_development
 from dml_core.data.prepared_info import load_info
+from dml_core.studies.resolved import ResolvedStudy
 from dml_core.trials.key import expect_device, hash_training_code
 from dml_core.trials.ledger import Ledger
+from dml_core.trials.spec import TrialSpec
 from dml_core.trials.store import LocalStore
+from tasks.study import StudyContext
 from tasks.versioning.restoring import Identity, ensure_whole, find_damage, identify_files
 
 DataSource = dict[str, Any]
@@ -58,6 +61,30 @@ def open_ledger(folder: Path, ray: RayConfig, *, trials: Path) -> Ledger:
         data_version=remember_versions(),
         expect_device=lambda config: expect_device(config.training.device, is_here=is_here),
     )
+
+
+def count_shared_trials(context: StudyContext) -> int:
+    """Returns how many trials of a study need no training, since another study has trained them.
+
+    Only trials that are known before the study runs are counted.
+    """
+    ray, trials = context.project.pipeline.ray, context.trials_folder
+    ledger = open_ledger(context.working_folder, ray, trials=trials)
+    return sum(
+        not ledger.knows(spec) and ledger.journal(spec).has_ended()
+        for spec in list_known_trials(context.study)
+    )
+
+
+def list_known_trials(study: ResolvedStudy) -> list[TrialSpec]:
+    """Returns the trials of a study that depend on no result.
+
+    These are all of a grid or random search that does not prune, and the repeats of arms that tune
+    nothing.
+    """
+    is_listed = study.searcher != "tpe" and study.scheduler.name == "none"
+    untuned: dict[str, dict[str, Any]] = {arm.name: {} for arm in study.arms if not arm.space}
+    return [*(study.search_specs() if is_listed else []), *study.repeat_specs(untuned)]
 
 
 def remember_sources(access: DataAccessConfig) -> Callable[[TrialConfig], DataSource]:

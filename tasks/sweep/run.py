@@ -25,7 +25,6 @@ from dml_core.trials.spec import TrialRecord, TrialSpec, spec_to_plain
 from dml_core.trials.store import TrialStore
 from dml_core.trials.table import write_trials
 from dml_core.trials.winners import Winner, choose_winners
-from tasks.study import StudyContext
 from tasks.sweep.cluster import connect, count_concurrent
 from tasks.sweep.conductor import (
     Conductor,
@@ -158,30 +157,6 @@ def count_trials(study: ResolvedStudy) -> int:
     """Returns how many trials a sweep has, search and repeats together."""
     num_searched = len(study.searched_arms) * study.trials_per_arm * study.folds
     return num_searched + len(study.arms) * len(study.seeds)
-
-
-def count_shared_trials(context: StudyContext) -> int:
-    """Returns how many trials of a study need no training, since another study has trained them.
-
-    Only trials that are known before the study runs are counted.
-    """
-    ray, trials = context.project.pipeline.ray, context.trials_folder
-    ledger = open_ledger(context.working_folder, ray, trials=trials)
-    return sum(
-        not ledger.knows(spec) and ledger.journal(spec).has_ended()
-        for spec in list_known_trials(context.study)
-    )
-
-
-def list_known_trials(study: ResolvedStudy) -> list[TrialSpec]:
-    """Returns the trials of a study that depend on no result.
-
-    These are all of a grid or random search that does not prune, and the repeats of arms that tune
-    nothing.
-    """
-    is_listed = study.searcher != "tpe" and study.scheduler.name == "none"
-    untuned: dict[str, dict[str, Any]] = {arm.name: {} for arm in study.arms if not arm.space}
-    return [*(study.search_specs() if is_listed else []), *study.repeat_specs(untuned)]
 
 
 def _search(study: ResolvedStudy, ledger: Ledger) -> TrialSource:

@@ -2,8 +2,7 @@
 
 from dml_core.config.loading import ProjectConfig
 from tasks.study import StudyContext, StudyRequest
-from tasks.sweep.node_data import open_ledger
-from tasks.sweep.run import count_shared_trials, list_known_trials
+from tasks.sweep.node_data import count_shared_trials, list_known_trials, open_ledger
 from tests.dml_core.trials.test_ledger import finish
 from tests.references.tiny_studies import tiny_pipeline, tiny_study
 from tests.references.tiny_trials import prepare_tiny
