@@ -138,7 +138,7 @@ def test_a_list_of_files_that_leads_elsewhere_is_refused(project, tmp_path, lead
     content = yaml.safe_load(named.read_text())
     content["outs"][0]["md5"] = f"{new}.dir"
     named.write_text(yaml.safe_dump(content))
-    with pytest.raises(DvcError, match=r"birds names '.*victim\.txt', which lies outside of it"):
+    with pytest.raises(DvcError, match=r"birds names '.*victim\.txt', which lies outside it"):
         pull_data(project, "birds")
     assert victim.read_text() == "mine"
 
