@@ -16,7 +16,7 @@ from tasks.study import StudyRequest, load_context
 from tests.references.tiny_projects import TWO_ARMS
 
 
-def test_a_second_sweep_is_told_who_holds_the_folder(tmp_path):
+def test_a_second_sweep_is_refused_with_the_holder_of_the_folder(tmp_path):
     with hold_folder(tmp_path):
         for _ in range(2):
             with (
@@ -56,7 +56,7 @@ def delete_and_read(folder):
     (folder / "trials.parquet").read_bytes()
 
 
-def test_a_folder_that_was_deleted_meanwhile_is_told_in_the_place_of_what_failed(tmp_path):
+def test_a_folder_that_was_deleted_meanwhile_is_reported_instead_of_the_error(tmp_path):
     folder = tmp_path / "sweep"
     with pytest.raises(OSError, match="disk is full"), hold_folder(folder):
         raise OSError("disk is full")

@@ -147,8 +147,8 @@ def test_a_changed_loss_or_seed_changes_the_hash(tmp_path, monkeypatch, file):
 def test_the_hash_is_that_of_every_process():
     code = "from dml_core.trials.key import hash_training_code; print(hash_training_code())"
     command = [sys.executable, "-c", code]
-    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    assert told.stdout.strip() == hash_training_code()
+    printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    assert printed.stdout.strip() == hash_training_code()
 
 
 def test_the_libraries_are_those_that_are_installed():
@@ -158,12 +158,12 @@ def test_the_libraries_are_those_that_are_installed():
     assert "none" not in found.values()
 
 
-def test_only_other_libraries_are_told():
+def test_only_differing_libraries_are_named():
     stored, now = {"torch": "1", "timm": "5"}, {"torch": "2", "timm": "5", "faiss": "7"}
     assert say_other_libraries(stored, now) == ("torch 1, faiss unknown", "torch 2, faiss 7")
 
 
-def test_a_device_is_told_by_its_kind():
+def test_a_device_is_described_by_its_kind():
     kind = describe_device(torch.device("cpu"))
     assert kind == f"cpu {torch.backends.cpu.get_cpu_capability()}"
     assert describe_device(torch.device("meta")) == "meta"

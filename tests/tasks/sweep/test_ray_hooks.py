@@ -1,4 +1,4 @@
-"""What Tune tells is passed on; the hooks are called as Tune calls them, without a cluster."""
+"""The hooks pass Tune's events on; the tests call them as Tune does, without a cluster."""
 
 import json
 import logging
@@ -74,7 +74,7 @@ def test_messages_of_a_worker_become_warnings_of_the_driver(listener, tmp_path, 
     assert listener.heard == [("a-0", {"epoch": 2}), ("a-0", {"epoch": 3})]
 
 
-def test_a_worker_that_died_is_told_with_the_reason(listener, tmp_path, caplog):
+def test_a_worker_that_died_is_reported_with_the_reason(listener, tmp_path, caplog):
     callback = LedCallback(listener, max_restarts=3)
     died = FakeTrial(tmp_path, RuntimeError("somewhere\nActorDiedError: it was killed"))
     with caplog.at_level(logging.WARNING):
@@ -90,9 +90,9 @@ def test_a_worker_that_died_is_told_with_the_reason(listener, tmp_path, caplog):
 def test_a_full_disk_stops_the_sweep_and_fails_no_trial(listener, tmp_path):
     error = RuntimeError("ray::train()\ntasks.machine_faults.DiskFull: the disk is full")
     callback = LedCallback(listener, max_restarts=3)
-    for told in (callback.on_trial_recover, callback.on_trial_error):
+    for hook in (callback.on_trial_recover, callback.on_trial_error):
         listener.error = None
-        told(0, [], FakeTrial(tmp_path, error))
+        hook(0, [], FakeTrial(tmp_path, error))
         assert isinstance(listener.error, DiskFull)
     assert listener.heard == []
 

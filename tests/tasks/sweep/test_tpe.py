@@ -71,7 +71,7 @@ def test_a_resumed_search_keeps_what_was_handed_out_and_goes_on_as_an_unbroken_o
     assert run(TpeTrials(study, known=whole[:9]), judge) == whole
 
 
-def test_every_way_to_end_can_be_told(study):
+def test_the_search_accepts_every_status(study):
     source = TpeTrials(study)
     ends = [("finished", 0.4), ("pruned", 0.2), ("pruned", None), ("diverged", None)]
     ends += [("collapsed", 0.1), ("failed", None)] * 20
@@ -83,7 +83,7 @@ def test_every_way_to_end_can_be_told(study):
     assert count == 24
 
 
-def test_a_try_is_told_once_all_its_folds_have_ended(tmp_path):
+def test_the_search_learns_from_a_try_once_all_its_folds_have_ended(tmp_path):
     study = tiny_study(tmp_path, tmp_path, STUDY, data__max_classes=32, data__folds=2)
     specs = run(TpeTrials(study), lambda spec: 0.5)
     assert len(specs) == 2 * 12 * 2

@@ -85,7 +85,7 @@ def test_an_exception_is_an_outcome_with_its_reason_and_traceback(tiny_root, tmp
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("wanted", "expected"),
     [
         ({"code": "other"}, r"imported other training code \(\w+\) than .* \(other\)"),
         ({"libraries": {"torch": "1.0"}}, r"has torch \S+ where the sweep was .* with torch 1\.0"),
@@ -93,12 +93,12 @@ def test_an_exception_is_an_outcome_with_its_reason_and_traceback(tiny_root, tmp
     ],
 )
 def test_a_worker_with_other_code_or_libraries_refuses_and_records_nothing(
-    tiny_root, tmp_path, wanted, told
+    tiny_root, tmp_path, wanted, expected
 ):
     job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path, **wanted)
-    with pytest.raises(OtherCode, match=told):
+    with pytest.raises(OtherCode, match=expected):
         work_on_trial(job, report=lambda epoch: pytest.fail("it trained"))
-    with pytest.raises(OtherCode, match=told):
+    with pytest.raises(OtherCode, match=expected):
         work_as_other_rank(job, join=lambda config: pytest.fail("it joined"))
     folder = ledger.journal(spec).checkpoints.parent
     assert [path.name for path in folder.iterdir()] == ["spec.json"]
@@ -173,18 +173,18 @@ def test_a_lost_worker_is_no_outcome_and_the_trial_resumes(tiny_root, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [(OSError(errno.ENOSPC, "No space left"), DiskFull), (MemoryError(), OutOfMemory)],
 )
 def test_a_fault_of_the_machine_is_no_outcome_and_the_trial_resumes(
-    tiny_root, tmp_path, error, told
+    tiny_root, tmp_path, error, expected
 ):
     job, ledger, spec = make_job(tiny_config(tiny_root), tmp_path)
 
     def fail(epoch):
         raise error
 
-    with pytest.raises(told):
+    with pytest.raises(expected):
         work_on_trial(job, report=fail)
     assert ledger.find(spec) is None
     assert ledger.journal(spec).result() is None
@@ -205,8 +205,8 @@ def test_a_damaged_checkpoint_is_reported_with_the_next_epoch(tiny_root, tmp_pat
     newest.write_bytes(newest.read_bytes()[:-100])
     reported = []
     work_on_trial(job, report=reported.append)
-    told = [(epoch["epoch"], epoch["messages"]) for epoch in reported if "messages" in epoch]
-    ((epoch, (message,)),) = told
+    expected = [(epoch["epoch"], epoch["messages"]) for epoch in reported if "messages" in epoch]
+    ((epoch, (message,)),) = expected
     assert epoch == 2
     assert "epoch_000002.pt" in message
     assert "The one before it is used." in message

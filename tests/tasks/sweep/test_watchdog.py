@@ -38,7 +38,7 @@ def test_a_process_that_hangs_is_killed_and_the_reason_is_kept(tmp_path):
     assert (code, printed, note) == (-signal.SIGKILL, "", "it hung")
 
 
-def test_a_process_that_somebody_stopped_is_killed_too(tmp_path):
+def test_a_stopped_process_is_killed_too(tmp_path):
     body = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
     assert run_watched(tmp_path, body, seconds=0.05) == (-signal.SIGKILL, "", "it hung")
 
