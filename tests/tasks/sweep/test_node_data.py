@@ -63,9 +63,7 @@ def test_a_node_whose_own_data_are_damaged_fetches_whole_ones(find_source, tmp_p
     assert len(open_once(found, expected=expected).train) > 0
 
 
-def test_data_that_were_prepared_again_since_the_commit_are_refused(
-    find_source, tmp_path, monkeypatch
-):
+def test_data_prepared_again_since_the_commit_are_refused(find_source, tmp_path, monkeypatch):
     config = tiny_config(PREPARED)
     source = find_source(config)
     monkeypatch.chdir(tmp_path)
