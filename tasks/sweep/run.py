@@ -108,49 +108,48 @@ def run_sweep(
     with hold_folder(folder):
         on_begin()
         ledger = open_ledger(folder, pipeline.ray, trials=trials)
-        result = _run(study, pipeline, ledger, output, events)
+        tracker = ProgressTracker(study.name, total=count_trials(study))
+        conductor = _make_conductor(study, pipeline, ledger, tracker, events)
+        # Without a trial to run, no cluster is needed.
+        if conductor.has_next():
+            from tasks.sweep.tune import run_tune_job
+
+            workers = max(study.arm_config(arm.name).trial.workers for arm in study.arms)
+            with connect(pipeline.ray, workers=workers):
+                tracker.num_concurrent = count_concurrent(pipeline.ray, workers=workers)
+                _compute_frozen_trunks(study, pipeline)
+                run_tune_job(
+                    conductor,
+                    pipeline,
+                    folder=folder / TUNE_FOLDER,
+                    make_job=_make_job_maker(conductor, pipeline, ledger),
+                    workers=workers,
+                )
+        _check_failures(study, pipeline, ledger, conductor)
+        result = _collect(study, ledger, list(conductor.records.values()), output)
         write_sweep(study, result, ledger.store, versions=_versions(study))
         ledger.remove_superseded()
     return result
 
 
-def _run(
+def _make_conductor(
     study: ResolvedStudy,
     pipeline: PipelineConfig,
     ledger: Ledger,
-    output: Path,
+    tracker: ProgressTracker,
     events: SweepEvents,
-) -> SweepResult:
+) -> Conductor:
     for line in ledger.describe_stale():
         LOGGER.warning("%s: %s", study.name, line)
-    total = count_trials(study)
-    max_failed = int(pipeline.sweep.max_failed_fraction * total)
     _retry_failures(ledger)
-    tracker = ProgressTracker(study.name, total=total)
-    conductor = Conductor(
+    return Conductor(
         SearchThenRepeats(_search(study, ledger), lambda found: _make_repeats(study, found)),
         ledger,
         tracker=tracker,
         events=events,
         halving=_make_halving(study, ledger),
-        max_failed=max_failed,
+        max_failed=_count_allowed_failures(study, pipeline),
     )
-    # Without a trial to run, no cluster is needed.
-    if conductor.has_next():
-        workers = max(study.arm_config(arm.name).trial.workers for arm in study.arms)
-        with connect(pipeline.ray, workers=workers):
-            tracker.num_concurrent = count_concurrent(pipeline.ray, workers=workers)
-            _compute_frozen_trunks(study, pipeline)
-            _run_on_cluster(conductor, pipeline, ledger, workers)
-    if conductor.has_too_many_failures:
-        (ledger.folder / STOPPED_FILE).touch()
-        raise TooManyFailures(_describe_failures(study, ledger, conductor.failures, max_failed))
-    records = list(conductor.records.values())
-    devices = (read_device(ledger.journal(record.spec).epochs()) for record in records)
-    if line := describe_mixed_devices(devices):
-        LOGGER.warning("%s: %s", study.name, line)
-    num_shared = sum(ledger.is_shared(record.spec) for record in records)
-    return replace(_collect(study, records, output), num_shared=num_shared)
 
 
 def count_trials(study: ResolvedStudy) -> int:
@@ -192,11 +191,10 @@ def _compute_frozen_trunks(study: ResolvedStudy, pipeline: PipelineConfig) -> No
         compute_activations(configs, pipeline)
 
 
-def _run_on_cluster(
-    conductor: Conductor, pipeline: PipelineConfig, ledger: Ledger, workers: int
-) -> None:
-    from tasks.sweep.tune import run_tune_job
-
+def _make_job_maker(
+    conductor: Conductor, pipeline: PipelineConfig, ledger: Ledger
+) -> Callable[[TrialSpec], TrialJob]:
+    """Returns the function that makes the job of a trial for its worker."""
     working_folder, find_source = str(Path.cwd()), remember_sources(pipeline.data_access)
     tune_folder = ledger.folder / TUNE_FOLDER
 
@@ -215,10 +213,16 @@ def _run_on_cluster(
             libraries=ledger.libraries,
         )
 
-    run_tune_job(conductor, pipeline, folder=tune_folder, make_job=make_job, workers=workers)
+    return make_job
 
 
-def _collect(study: ResolvedStudy, records: list[TrialRecord], output: Path) -> SweepResult:
+def _collect(
+    study: ResolvedStudy, ledger: Ledger, records: list[TrialRecord], output: Path
+) -> SweepResult:
+    """Returns the records by phase, in the order of the study, with the winners."""
+    devices = (read_device(ledger.journal(record.spec).epochs()) for record in records)
+    if line := describe_mixed_devices(devices):
+        LOGGER.warning("%s: %s", study.name, line)
     places = {arm.name: place for place, arm in enumerate(study.arms)}
 
     def place(record: TrialRecord) -> tuple[int, int, int]:
@@ -226,7 +230,8 @@ def _collect(study: ResolvedStudy, records: list[TrialRecord], output: Path) -> 
 
     searched = sorted((r for r in records if r.spec.phase == "search"), key=place)
     repeated = sorted((r for r in records if r.spec.phase == "repeat"), key=place)
-    return SweepResult(searched, choose_winners(study, searched), repeated, output)
+    num_shared = sum(ledger.is_shared(record.spec) for record in records)
+    return SweepResult(searched, choose_winners(study, searched), repeated, output, num_shared)
 
 
 def _retry_failures(ledger: Ledger) -> None:
@@ -244,13 +249,22 @@ def _versions(study: ResolvedStudy) -> dict[str, Any]:
     return {"code": hash_training_code(), "data": data, "libraries": read_libraries()}
 
 
-def _describe_failures(
-    study: ResolvedStudy, ledger: Ledger, failures: Sequence[TrialRecord], max_failed: int
-) -> str:
+def _count_allowed_failures(study: ResolvedStudy, pipeline: PipelineConfig) -> int:
+    return int(pipeline.sweep.max_failed_fraction * count_trials(study))
+
+
+def _check_failures(
+    study: ResolvedStudy, pipeline: PipelineConfig, ledger: Ledger, conductor: Conductor
+) -> None:
+    """Raises TooManyFailures if failed trials stopped the sweep."""
+    if not conductor.has_too_many_failures:
+        return
+    (ledger.folder / STOPPED_FILE).touch()
+    failures, max_failed = conductor.failures, _count_allowed_failures(study, pipeline)
     reasons = list(dict.fromkeys(record.reason for record in failures))[:3]
     listed = "".join(f"\n  - {reason}" for reason in reasons)
     results = Path(ledger.store.location) / failures[0].key / "result.json"
-    return (
+    raise TooManyFailures(
         f"study {study.name} was stopped: {len(failures)} trials failed, and "
         f"sweep.max_failed_fraction allows {max_failed}, since more point to a mistake that every "
         f"trial makes. The first reasons:{listed}\nFix the cause and run the same command again: "

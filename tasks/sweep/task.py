@@ -6,7 +6,7 @@ from prefect import task
 
 from tasks.machine_faults import clear_machine_faults, is_momentary
 from tasks.run_log import TrialLog, in_turn, logged_run
-from tasks.study import StudyContext, StudyRequest, load_context
+from tasks.study import StudyRequest, load_context
 from tasks.versioning.restoring import ensure_whole
 
 
@@ -20,48 +20,37 @@ def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
         request: the study.
         show: how progress is shown: auto (a live table in a terminal), json, or none.
     """
-    context = load_context(request)
-    with clear_machine_faults(context.trials_folder.parent):
-        context.working_folder.mkdir(parents=True, exist_ok=True)
-        for data in context.datasets:
-            ensure_whole(data)
-        return _sweep(context, show)
-
-
-def _sweep(context: StudyContext, show: str) -> Path:
     # Late: these import torch, which a command without a stale sweep does not need.
     from tasks.sweep.node_data import open_ledger
     from tasks.sweep.progress import show_progress
     from tasks.sweep.run import run_sweep
     from tasks.tracking.sync import SweepRecorder
 
-    pipeline, folder, trials = (
-        context.project.pipeline,
-        context.working_folder,
-        context.trials_folder,
-    )
-    ledger = open_ledger(folder, pipeline.ray, trials=trials)
-    recorder = SweepRecorder(pipeline.mlflow, store=ledger.store, key_of=ledger.key)
-    try:
-        with (
-            show_progress(show) as update,
-            logged_run(folder, study=context.request.folder_name) as log,
-        ):
-            events = TrialLog(log)
-            result = run_sweep(
-                context.study,
-                pipeline,
-                folder=folder,
-                output=context.sweep_folder,
-                trials=trials,
-                # A second command for the same study must not touch the record of the first.
-                on_begin=lambda: recorder.start(context.study),
-                on_update=update,
-                on_trial_start=recorder.on_trial_start,
-                on_epoch=in_turn(recorder.on_epoch, events.on_epoch),
-                on_trial_end=in_turn(recorder.on_trial_end, events.on_trial_end),
-            )
-        recorder.finish(result.winners)
-    finally:
-        recorder.close()
+    context = load_context(request)
+    pipeline, folder = context.project.pipeline, context.working_folder
+    with clear_machine_faults(context.trials_folder.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+        for data in context.datasets:
+            ensure_whole(data)
+        ledger = open_ledger(folder, pipeline.ray, trials=context.trials_folder)
+        with SweepRecorder(pipeline.mlflow, store=ledger.store, key_of=ledger.key) as recorder:
+            with (
+                show_progress(show) as update,
+                logged_run(folder, study=request.folder_name) as log,
+            ):
+                events = TrialLog(log)
+                result = run_sweep(
+                    context.study,
+                    pipeline,
+                    folder=folder,
+                    output=context.sweep_folder,
+                    trials=context.trials_folder,
+                    # A second command for the same study must not touch the record of the first.
+                    on_begin=lambda: recorder.start(context.study),
+                    on_update=update,
+                    on_trial_start=recorder.on_trial_start,
+                    on_epoch=in_turn(recorder.on_epoch, events.on_epoch),
+                    on_trial_end=in_turn(recorder.on_trial_end, events.on_trial_end),
+                )
+            recorder.finish(result.winners)
     return context.sweep_folder

@@ -127,7 +127,10 @@ def work_on_trial(job: TrialJob, *, report: Report, start_group: StartGroup = _t
                     with watchdog.paused():
                         report({**epoch, **take_messages(messages)})
 
-                _train(job, spec.config, journal, send, start_group)
+                _restart_on_other_device(journal, spec.config)
+                _report_earlier(job, journal, send)
+                while not _train_on_same_data(job, spec.config, journal, send, start_group):
+                    LOGGER.warning("its data changed while it read them; the epoch is repeated.")
     except WorkerLost:
         raise
     except Exception as error:
@@ -195,16 +198,11 @@ def _open_data(job: TrialJob, config: TrialConfig) -> tuple[TrialConfig, Develop
     return config, open_once(config, expected=job.data_version)
 
 
-def _train(
-    job: TrialJob, config: TrialConfig, journal: Journal, report: Report, start_group: StartGroup
-) -> None:
-    _restart_on_other_device(journal, config)
+def _report_earlier(job: TrialJob, journal: Journal, report: Report) -> None:
     # The last epoch of a judged trial is judged again; for others it is unknown which were sent.
     earlier = journal.epochs()
     for epoch in earlier[-1:] if job.is_judged else earlier:
         report(epoch)
-    while not _train_on_same_data(job, config, journal, report, start_group):
-        LOGGER.warning("its data changed while it read them; the epoch is trained again.")
 
 
 def _train_on_same_data(
