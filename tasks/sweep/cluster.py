@@ -53,11 +53,15 @@ def provide_token() -> None:
 
 
 def stay_on_loopback() -> None:
-    """Restricts our own cluster to this machine."""
+    """Restricts our own cluster to this machine, whether or not Ray is imported already."""
     # With this switch, which exists because some firewalls prompt for every open port, Ray's
-    # servers listen on 127.0.0.1 instead of on all addresses. Ray reads it when it is imported.
-    if "ray" not in sys.modules:
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    # servers listen on 127.0.0.1 instead of on all addresses. Ray reads the variable when it is
+    # imported, and its constant when it starts a node.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    if "ray" in sys.modules:
+        from ray._private import ray_constants
+
+        ray_constants.ENABLE_RAY_CLUSTER = False
 
 
 def check_token() -> None:

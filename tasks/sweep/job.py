@@ -8,9 +8,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
-
-from ray import tune
+from typing import TYPE_CHECKING, Any
 
 from dml_core.config.pipeline import RayConfig
 from dml_core.trials.key import hash_training_code, read_libraries, say_other_libraries
@@ -18,6 +16,9 @@ from dml_core.trials.spec import spec_from_plain
 from tasks.machine_faults import OtherCode
 from tasks.run_log import NODE
 from tasks.sweep.node_data import DataSource
+
+if TYPE_CHECKING:
+    from ray import tune
 
 Epoch = dict[str, Any]
 
@@ -123,14 +124,16 @@ def job_from_config(config: dict[str, Any]) -> TrialJob:
     return TrialJob(**json.loads(config[JOB]))
 
 
-def bundles_of(ray_config: RayConfig, *, workers: int = 1) -> tune.PlacementGroupFactory:
+def bundles_of(ray_config: RayConfig, *, workers: int = 1) -> "tune.PlacementGroupFactory":
     """Returns the resources of a trial's workers: those of `ray` for each of them."""
     bundle = {"CPU": ray_config.cpus_per_trial, "GPU": ray_config.gpus_per_trial}
     needed = {kind: amount for kind, amount in bundle.items() if amount}
+    from ray import tune
+
     return tune.PlacementGroupFactory([needed] * workers)
 
 
-def bundles_of_trial(ray_config: RayConfig, config: dict[str, Any]) -> tune.PlacementGroupFactory:
+def bundles_of_trial(ray_config: RayConfig, config: dict[str, Any]) -> "tune.PlacementGroupFactory":
     """Returns the resources of the trial in Tune's config."""
     job = job_from_config(config) if config else None
     workers = spec_from_plain(job.spec).config.trial.workers if job else 1

@@ -48,7 +48,7 @@ def test_only_the_packages_are_shipped():
 def test_a_cluster_without_tokens_is_refused(monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     with (
-        pytest.raises(ValueError, match=r"RAY_AUTH_MODE=disabled lets everybody.*token"),
+        pytest.raises(ValueError, match=r"RAY_AUTH_MODE=disabled lets anyone.*token"),
         connect(RayConfig(address="10.0.0.7:6379")),
     ):
         pytest.fail("it must not be joined")
@@ -101,11 +101,17 @@ print(ray.is_initialized())
 """
 
 
+# A module that imports Ray early once opened the cluster to all addresses.
 @pytest.mark.integration
-def test_a_local_cluster_has_its_owners_token_stays_on_loopback_and_ends_with_the_block():
+@pytest.mark.parametrize("first", ["", "import ray\n"], ids=["", "ray imported first"])
+def test_a_local_cluster_has_its_owners_token_stays_on_loopback_and_ends_with_the_block(first):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     run = subprocess.run(
-        [sys.executable, "-c", LOCAL], cwd=ROOT, env=environment, capture_output=True, text=True
+        [sys.executable, "-c", first + LOCAL],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert run.returncode == 0, run.stderr
     lines = run.stdout.splitlines()
