@@ -1,5 +1,6 @@
 """The tiny project that a drill breaks: eight short trials on embedded data."""
 
+import contextlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -97,7 +98,11 @@ def _write_params(folder: Path, params: Mapping[str, Any]) -> None:
 def read_keys(folder: Path) -> dict[str, str]:
     """Returns the key of each trial that the sweep of a project has requested."""
     path = folder / "results" / ".sweeps" / STUDY / "trials.jsonl"
-    # The last line may be written at this moment.
-    lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
-    requests = [line for line in map(json.loads, lines) if line["event"] == "requested"]
-    return {line["trial"]["trial_id"]: line["key"] for line in requests}
+    keys = {}
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        # A full disk or a write in progress leaves a torn line, which the product skips too.
+        with contextlib.suppress(json.JSONDecodeError):
+            line = json.loads(text)
+            if line["event"] == "requested":
+                keys[line["trial"]["trial_id"]] = line["key"]
+    return keys

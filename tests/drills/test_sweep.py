@@ -43,6 +43,7 @@ def test_a_command_that_ends_too_early_is_reported_with_its_last_lines(sweep):
 def test_ended_and_running_trials_are_read_from_their_journals(sweep):
     sweep.working_folder.mkdir(parents=True)
     with open(sweep.working_folder / "trials.jsonl", "w") as file:
+        file.write('{"event": "requ\n')
         for name in ("done", "begun", "waiting"):
             trial = {"trial_id": name}
             file.write(
