@@ -134,11 +134,15 @@ def find_fault(error: BaseException, folder: Path) -> type[MachineFault] | None:
 
 
 def recall_fault(text: str, folder: Path) -> MachineFault | None:
-    """Returns the fault that a text names: the traceback of another process."""
+    """Returns the fault that a text names: the traceback of another process.
+
+    On a full disk Tune cannot write the traceback, so the disk itself is checked too.
+    """
     if OtherCode.__name__ in text:
         return OtherCode(text.rpartition(f"{OtherCode.__name__}: ")[2].strip())
     kinds = (kind for kind in _BY_NAME if kind.__name__ in text)
-    return next((kind.at(folder) for kind in kinds), None)
+    full = DiskFull.at(folder) if _has_no_room(folder) else None
+    return next((kind.at(folder) for kind in kinds), full)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -108,6 +108,13 @@ def recalled(fault, folder):
     return recall_fault("".join(traceback.format_exception(fault)), folder)
 
 
+def test_a_full_disk_is_found_without_the_traceback_that_it_has_no_room_for(tmp_path, monkeypatch):
+    assert recall_fault("", tmp_path) is None
+    usage = shutil.disk_usage(tmp_path)._replace(free=0)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    assert type(recall_fault("", tmp_path)) is DiskFull
+
+
 def test_a_used_up_quota_is_reported(tmp_path):
     fault = raised_for(OSError(errno.EDQUOT, "Disk quota exceeded"), tmp_path)
     assert type(fault) is QuotaUsedUp
