@@ -148,8 +148,12 @@ def is_file_locked(path: Path) -> bool:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Adds a line in one write; a torn line that a killed writer left stays a line by itself."""
-    with open(path, "ab+", buffering=0) as file:
+    """Adds a line; a torn line that a killed writer left stays a line by itself.
+
+    Raises:
+        OSError: when the disk takes only a part of the line.
+    """
+    with open(path, "ab+") as file:
         size = file.seek(0, os.SEEK_END)
         is_torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
-        file.write(("\n" if is_torn else "").encode() + line.encode() + b"\n")
+        file.write((b"\n" if is_torn else b"") + line.encode() + b"\n")

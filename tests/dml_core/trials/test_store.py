@@ -1,3 +1,4 @@
+import resource
 import threading
 
 import pytest
@@ -93,3 +94,16 @@ def test_the_holder_of_a_lock_removes_what_a_killed_writer_left(store, tmp_path)
     with store.lock("k"):
         left = sorted(path.name for path in folder.iterdir())
     assert left == [".spec.json.1.partial", "spec.json"]
+
+
+def test_a_line_that_does_not_fit_on_the_disk_raises(tmp_path):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            append_line(tmp_path / "lines", "x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    # A later line is not spoilt by the part that was written.
+    append_line(tmp_path / "lines", "next")
+    assert (tmp_path / "lines").read_text().splitlines()[-1] == "next"
