@@ -18,7 +18,7 @@ from benchmarks.projects import Project, open_served_project
 from benchmarks.rows import Row, make_row
 from benchmarks.settings import Settings
 from benchmarks.timing import rounds_within
-from dml_core.analysis.intervals import estimate_mean
+from dml_core.analysis.estimates import estimate_mean
 from dml_core.config import TrialConfig, load_trial_config
 from dml_core.losses.registry import build_loss_from_config
 from dml_core.models import build_model

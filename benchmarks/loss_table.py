@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dml_core.analysis.intervals import estimate_mean
+from dml_core.analysis.estimates import estimate_mean
 from dml_core.measures.results import read_scores
 
 LENGTHS = (64, 128, 512)

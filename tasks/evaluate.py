@@ -1,5 +1,6 @@
 """Evaluates a study's winners on the test classes: the only reader of the test split."""
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -60,7 +61,7 @@ def evaluate_study(request: StudyRequest) -> Path:
 
 
 def _evaluate(context: StudyContext, winners: Path) -> Path:
-    from dml_core.measures.model_scores import evaluate_winners
+    from dml_core.measures.model_scores import evaluate_untrained, evaluate_winners
     from dml_core.measures.of_study import measure_study
     from tasks.versioning.winners import check_all_are_there
 
@@ -71,6 +72,9 @@ def _evaluate(context: StudyContext, winners: Path) -> Path:
         guarded_folder()
     results = evaluate_winners(winners, workers=workers)
     scores = collect_scores(context.study.name, context.study.digest, results)
+    configs = [winner.load_config() for winner in list_winners(winners)]
+    images, _ = open_test(configs[0].data)
+    scores = replace(scores, untrained=evaluate_untrained(configs, images))
     target = context.evaluate_folder
     with folder_lock(target), replaced_folder(target) as folder:
         _show_model(best_winner(context, scores), folder)

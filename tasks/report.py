@@ -10,7 +10,7 @@ from prefect import task
 
 from dml_core.analysis.claims import Judgement, judge_claims
 from dml_core.analysis.observations import Observations, load_observations
-from dml_core.analysis.summary import ArmSummary
+from dml_core.analysis.summary import StudySummary
 from dml_core.data.atomic_folder import folder_lock, replaced_folder
 from dml_core.measures.results import read_scores
 from tasks.machine_faults import clear_machine_faults, is_momentary
@@ -25,15 +25,22 @@ from tasks.report_page.answer import (
 )
 from tasks.report_page.page import write_front_page, write_page, write_summary
 from tasks.report_page.pictures import draw_figures, draw_pictures
-from tasks.report_page.tables import collect_facts, make_arm_table, make_metric_table
+from tasks.report_page.tables import (
+    collect_facts,
+    make_arm_table,
+    make_factor_table,
+    make_metric_table,
+)
 from tasks.study import StudyContext, StudyRequest, load_context
 
 __all__ = ["Answer", "read_answer", "write_report"]
 
 _READING = (
-    "Means over the seeds with 95 % intervals (Student's t). Differences are paired by seed; their "
-    "intervals are those of each comparison alone. A verdict is given only where a difference "
-    "is significant among all comparisons of the study (paired t-test, Holm's correction)."
+    "Means over the seeds with 95 % intervals. A verdict (Welch's t-test) is given where a "
+    "difference is among the discoveries of all pairs of arms: at most 5 % of them are false, and "
+    "a study without any difference gives a verdict in at most 5 % of cases. It does not depend on "
+    "which arm is called the baseline. No difference worth having: two one-sided tests place it "
+    "within the smallest effect."
 )
 
 
@@ -42,10 +49,15 @@ def write_report(request: StudyRequest, compare_url: str) -> Answer:
     """Writes the page, the figures with their numbers, and metrics.json; safe to run twice."""
     context = load_context(request)
     observations = load_observations(context.sweep_folder, context.evaluate_folder)
-    summaries = summarize_scores(context.study, observations)
-    judgements = judge_claims(context.study, observations)
+    summary = summarize_scores(context.study, observations)
+    judgements = judge_claims(
+        context.study,
+        observations,
+        summary.comparisons,
+        smallest_effect=context.study.definition.smallest_effect,
+    )
     budget = json.loads((context.sweep_folder / "winners.json").read_text(encoding="utf-8"))
-    answer = make_answer(context.study, summaries, budget, judgements).model_copy(
+    answer = make_answer(context.study, summary, budget, judgements).model_copy(
         update={
             "report": str(context.report_folder / "index.html"),
             "compare_url": compare_url,
@@ -54,8 +66,8 @@ def write_report(request: StudyRequest, compare_url: str) -> Answer:
     target = context.report_folder
     with clear_machine_faults(target.parent):
         with folder_lock(target), replaced_folder(target) as folder:
-            _write_numbers(folder, answer, summaries, observations)
-            _write_pages(folder, context, answer, (summaries, judgements, observations))
+            _write_numbers(folder, answer, summary, observations)
+            _write_pages(folder, context, answer, (summary, judgements, observations))
         write_front_page(target.parent)
     return answer
 
@@ -69,16 +81,17 @@ def _write_pages(
     folder: Path,
     context: StudyContext,
     answer: Answer,
-    found: tuple[list[ArmSummary], list[Judgement], Observations],
+    found: tuple[StudySummary, list[Judgement], Observations],
 ) -> None:
-    summaries, judgements, observations = found
+    summary, judgements, observations = found
     study, scores = context.study, read_scores(context.evaluate_folder)
     facts = collect_facts(context, scores)
     content: dict[str, Any] = {
         **answer.model_dump(),
         "source": study.definition.source,
-        "headline": make_headline(summaries, judgements, metric=answer.metric),
-        "arm_table": make_arm_table(summaries, answer.budget, metric=answer.metric),
+        "headline": make_headline(summary, judgements),
+        "arm_table": make_arm_table(summary, answer.budget, metric=answer.metric),
+        "factor_table": make_factor_table(summary, metric=answer.metric),
         "metric_table": make_metric_table(study, observations),
         "reading": _READING,
         "facts": facts,
@@ -90,20 +103,20 @@ def _write_pages(
         study, observations, evaluate_folder=context.evaluate_folder, folder=drawn
     )
     write_page(folder / "index.html", figures=figures, pictures=pictures, content=content)
-    summary = {key: content[key] for key in ("study", "question", "headline", "date")}
-    summary["claims"] = count_verdicts(judgements) if judgements else {}
-    summary["commit"] = next((fact.value for fact in facts if fact.name == "git commit"), "")
-    write_summary(folder, summary)
+    front = {key: content[key] for key in ("study", "question", "headline", "date")}
+    front["claims"] = count_verdicts(judgements) if judgements else {}
+    front["commit"] = next((fact.value for fact in facts if fact.name == "git commit"), "")
+    write_summary(folder, front)
 
 
 def _write_numbers(
-    folder: Path, answer: Answer, summaries: list[ArmSummary], observations: Observations
+    folder: Path, answer: Answer, summary: StudySummary, observations: Observations
 ) -> None:
     # The comparison with the accepted result is not part of this result.
     text = answer.model_dump_json(indent=2, exclude={"watch", "has_dropped"})
     (folder / FILE_NAME).write_text(text + "\n", encoding="utf-8")
     name = answer.metric.removeprefix("test.")
-    means = {summary.arm: {name: summary.mean} for summary in summaries}
+    means = {row.arm: {name: row.mean} for row in summary.rows}
     text = json.dumps(means, indent=2, sort_keys=True)
     (folder / "metrics.json").write_text(text + "\n", encoding="utf-8")
     path = folder / "plots" / "scores.csv"

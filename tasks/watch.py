@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dml_core.analysis.history import (
     Change,
+    Difference,
     Result,
     find_accepted,
     history_file,
@@ -19,7 +20,6 @@ from dml_core.analysis.history import (
     read_history,
 )
 from dml_core.analysis.observations import answer_metric, load_observations
-from dml_core.analysis.summary import Difference
 from dml_core.config.loading import load_project_config
 from dml_core.measures.results import read_scores
 from dml_core.studies.metrics import Unit, is_higher_better, unit_of

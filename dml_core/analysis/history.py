@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dml_core.analysis.intervals import adjust_holm
-from dml_core.analysis.summary import Difference, compare
+from dml_core.analysis.estimates import Interval, estimate_mean
+from dml_core.analysis.verdicts import Scores as SeedScores
 from dml_core.data.atomic_folder import folder_lock
 
 FOLDER = ".history"
@@ -115,6 +116,57 @@ Verdict = Literal["gain", "drop", "no change"]
 
 
 @dataclass(frozen=True)
+class Difference:
+    """A result minus an earlier one, seed by seed.
+
+    Equal code and data give equal scores with the same seed, so the seeds are true pairs here.
+    """
+
+    reference: str
+    """The arm that it is compared with."""
+    num_pairs: int
+    """Seeds that both have."""
+    mean: float | None = None
+    """None without pairs."""
+    interval: Interval | None = None
+    """95 %, of this comparison alone; None with fewer than two pairs."""
+    p_value: float | None = None
+    """Of this comparison alone."""
+    adjusted_p_value: float | None = None
+    """Among all arms of the study, by Holm."""
+
+
+def compare(scores: SeedScores, other: SeedScores, *, reference: str) -> Difference:
+    """Returns an arm minus another on the seeds that both have, not adjusted yet."""
+    seeds = sorted(set(scores) & set(other))
+    pairs = np.array([scores[seed] - other[seed] for seed in seeds], dtype=np.float64)
+    if len(pairs) < 2:
+        return Difference(reference, len(pairs), mean=float(pairs[0]) if len(pairs) else None)
+    estimate = estimate_mean(pairs)
+    return Difference(
+        reference=reference,
+        num_pairs=len(pairs),
+        mean=float(estimate.mean),
+        interval=(float(estimate.low), float(estimate.high)),
+        p_value=float(estimate.p_value),
+    )
+
+
+def adjust_holm(p_values: Sequence[float]) -> list[float]:
+    """Returns p-values adjusted for being several, by Holm's step-down method (1979).
+
+    Rejecting those at most 0.05 gives a false rejection anywhere in the family in at most 5 % of
+    families, however the tests depend on each other.
+    """
+    raw = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(raw, kind="stable")
+    stepped = np.maximum.accumulate(raw[order] * np.arange(len(raw), 0, -1))
+    adjusted = np.empty_like(raw)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return [float(value) for value in adjusted]
+
+
+@dataclass(frozen=True)
 class Change:
     """Differences of a result to the accepted one, paired by seed; above zero is better."""
 
@@ -175,7 +227,7 @@ def _times(scores: Mapping[int, float], sign: float) -> dict[int, float]:
 def _adjust(arms: dict[str, Difference]) -> dict[str, Difference]:
     tested = [arm for arm, found in arms.items() if found.p_value is not None]
     adjusted = adjust_holm([arms[arm].p_value or 0.0 for arm in tested])
-    p_values = dict(zip(tested, adjusted.tolist(), strict=True))
+    p_values = dict(zip(tested, adjusted, strict=True))
     return {arm: replace(d, adjusted_p_value=p_values.get(arm)) for arm, d in arms.items()}
 
 

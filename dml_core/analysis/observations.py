@@ -54,6 +54,8 @@ class Observations:
     """Test scores by arm, seed and name."""
     trainings: dict[str, dict[int, Training]] = field(default_factory=dict)
     """By arm and seed."""
+    untrained: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Test scores of what needs no training, by its name and the score's."""
     measured_scalars: dict[str, dict[str, dict[int, float]]] = field(default_factory=dict)
     """By metric, arm and seed."""
     measured_curves: dict[str, dict[str, dict[int, Curve]]] = field(default_factory=dict)
@@ -123,8 +125,10 @@ def load_observations(sweep_folder: Path, evaluate_folder: Path) -> Observations
         trainings.setdefault(arm, {})[int(seed)] = _load_training(folder)
     path = evaluate_folder / MEASURES_FILE
     measures = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    test = read_scores(evaluate_folder)
     return Observations(
-        scores=read_scores(evaluate_folder).scores,
+        scores=test.scores,
+        untrained=test.untrained,
         trainings=trainings,
         measured_scalars=_with_seeds(measures.get("scalars", {}), float),
         measured_curves=_with_seeds(measures.get("curves", {}), _to_curve),

@@ -4,7 +4,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -237,6 +237,38 @@ def _evaluate_one(folder: Path) -> WinnerScores:
         content_hash=info.content_hash,
     )
     return WinnerScores(arm, int(seed), scores, info.content_hash, info.split_hash)
+
+
+BARE_FEATURES = "bare features"
+PIXELS = "pixels"
+
+
+def evaluate_untrained(
+    configs: Iterable[TrialConfig], images: ImageSet
+) -> dict[str, dict[str, float]]:
+    """Returns what no training gives on the test images, by name and metric.
+
+    `bare features` are those of pretrained networks, one entry for each network; where no
+    configuration has pretrained weights, `pixels` are compared instead. Clustering and occlusion
+    are left out, since they would take longer than the rest.
+    """
+    networks: dict[tuple[str, ...], TrialConfig] = {}
+    for config in configs:
+        kind = (config.model.backbone, config.model.weights, config.model.pooling)
+        networks.setdefault((*map(str, kind), str(config.input_size_px)), config)
+    pretrained = [each for each in networks.values() if each.model.weights != "none"]
+    found = {}
+    for config in pretrained or list(networks.values())[:1]:
+        quick = config.evaluation.model_copy(update={"clustering": False, "occlusion": ()})
+        config = config.model_copy(update={"evaluation": quick})
+        if not pretrained:
+            found[PIXELS] = evaluate_raw_pixels(images, config)
+            continue
+        name = BARE_FEATURES
+        if len(pretrained) > 1:
+            name += f" of {config.model.backbone}, {config.input_size_px} px"
+        found[name] = evaluate_untrained_features(images, config)
+    return found
 
 
 def evaluate_raw_pixels(images: ImageSet, config: TrialConfig) -> dict[str, float]:

@@ -96,6 +96,8 @@ class StudyScores:
     split_hash: str
     scores: dict[str, dict[int, dict[str, float]]]
     """By arm, seed and metric."""
+    untrained: dict[str, dict[str, float]] = field(default_factory=dict)
+    """What no training gives, by name (`bare features`, `pixels`) and metric."""
 
 
 def collect_scores(study: str, digest: str, winners: Iterable["WinnerScores"]) -> StudyScores:

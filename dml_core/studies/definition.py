@@ -260,8 +260,14 @@ class Study(Section):
     seeds: Seeds = (0, 1, 2, 3, 4)
     """Seeds of the repeats of each winner; the search uses the first."""
     baseline: str = ""
-    """The arm to compare the others with; empty takes the first. An arm can name another one with
-    compare_with."""
+    """The arm to compare the others with; empty compares them with the best arm. An arm can name
+    another one with compare_with. Verdicts do not depend on it."""
+    smallest_effect: float = Field(default=0.01, gt=0)
+    """The smallest difference worth having, for metrics that are shares: 0.01 is one point. Smaller
+    ones are reported as no difference."""
+    looks: int = Field(default=1, ge=1, le=10)
+    """How often the results are judged in all, where seeds are added after a look. More looks are
+    judged more strictly, so that the error rate holds over all of them."""
     searcher: Searcher = "random"
     """grid runs every combination of choices; random samples; tpe learns from earlier trials."""
     scheduler: SchedulerConfig = SchedulerConfig()

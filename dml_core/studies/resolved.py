@@ -132,12 +132,9 @@ class ResolvedStudy:
 
     @property
     def references(self) -> dict[str, str]:
-        """By arm except the baseline, the arm to compare it with."""
-        return {
-            arm.name: arm.compare_with or self.baseline
-            for arm in self.arms
-            if arm.name != self.baseline
-        }
+        """By arm, the arm to compare it with, where the study names one."""
+        named = {arm.name: arm.compare_with or self.definition.baseline for arm in self.arms}
+        return {arm: other for arm, other in named.items() if other and other != arm}
 
     def get_arm(self, name: str) -> ResolvedArm:
         """Returns the arm with this name; raises ValueError with the nearest name otherwise."""

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -10,16 +10,19 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from dml_core.analysis.claims import Judgement
+from dml_core.analysis.factors import FactorEffect, read_coordinates
 from dml_core.analysis.observations import Observations, answer_metric
-from dml_core.analysis.summary import ArmSummary, render_markdown, summarize
+from dml_core.analysis.recommendation import Untrained
+from dml_core.analysis.summary import ArmSummary, StudySummary, render_markdown, summarize
 from dml_core.studies.metrics import is_higher_better
 from dml_core.studies.resolved import ResolvedStudy
-from tasks.report_page.style import name_metric, show_number, unit_of
+from tasks.report_page.style import unit_of
 
 FILE_NAME = "answer.json"
 
-COST_RESOLUTION = 0.02
-"""The smallest relevant difference in cost, as a share of the baseline's."""
+SMALLEST_SHARE = 0.02
+"""The smallest difference worth having of a metric that is no share (a cost, a distance), relative
+to its mean over all arms."""
 
 
 class Answer(BaseModel):
@@ -30,9 +33,13 @@ class Answer(BaseModel):
     study: str
     question: str
     metric: str
-    """The metric of the verdicts, such as `test.recall_at_1`."""
+    """The metric that the verdicts go by, such as `test.recall_at_1`."""
+    recommendation: str = ""
+    """Which arm to use, in one or two sentences."""
     verdicts: list[str]
     """One line an arm."""
+    factors: list[str] = []
+    """One line for the pooled effect of each value of each factor."""
     claims: list[dict[str, str]] = []
     """For each claim of the source its `text`, the `verdict` (supported, contradicted, cannot
     tell) and an `explanation` with the numbers."""
@@ -53,8 +60,8 @@ class Answer(BaseModel):
 
     @property
     def text(self) -> str:
-        """The verdicts, one a line."""
-        return "\n".join(self.verdicts)
+        """The recommendation, then the verdicts and pooled effects, one a line."""
+        return "\n".join(filter(None, [self.recommendation, *self.verdicts, *self.factors]))
 
     @property
     def claims_text(self) -> str:
@@ -62,44 +69,72 @@ class Answer(BaseModel):
         return "\n".join(f"{each['text']}\n  {each['explanation']}" for each in self.claims)
 
 
-def summarize_scores(study: ResolvedStudy, observations: Observations) -> list[ArmSummary]:
-    """Returns the summary of each arm by the study's metric, including arms without scores."""
+def summarize_scores(study: ResolvedStudy, observations: Observations) -> StudySummary:
+    """Returns what a study's metric says of its arms, arms without scores included."""
     metric = answer_metric(study)
-    by_arm, unit = observations.scalars(metric), unit_of(metric)
-    resolution = 0.005
-    if metric.startswith("cost.") and study.baseline in by_arm:
-        resolution = COST_RESOLUTION * fmean(by_arm[study.baseline].values())
+    by_arm = observations.scalars(metric)
     return summarize(
         {arm.name: by_arm.get(arm.name, {}) for arm in study.arms},
-        baseline=study.baseline,
         references=study.references,
-        resolution=resolution,
-        resolution_text=f"{unit.factor * resolution:.3g}{unit.difference_name}",
+        coordinates=read_coordinates(study),
+        untrained=_find_untrained(observations, metric),
+        metric=metric.removeprefix("test."),
+        unit=unit_of(metric),
+        smallest_effect=find_smallest_effect(study, observations),
         higher_is_better=is_higher_better(metric),
-        is_share=unit.is_share,
+        num_looks=study.definition.looks,
+        remedy=f"list more seeds in {study.path} and run: dml run {study.name}",
     )
+
+
+def find_smallest_effect(study: ResolvedStudy, observations: Observations) -> float:
+    """Returns the smallest difference worth having of a study's metric."""
+    metric = answer_metric(study)
+    if unit_of(metric).is_share:
+        return study.definition.smallest_effect
+    means = [fmean(values.values()) for values in observations.scalars(metric).values() if values]
+    return SMALLEST_SHARE * abs(fmean(means)) if means and fmean(means) else SMALLEST_SHARE
+
+
+def _find_untrained(observations: Observations, metric: str) -> Untrained | None:
+    """Returns the best score that needs no training; None where none was computed."""
+    kind, _, name = metric.partition(".")
+    found = [
+        Untrained(each, scores[name])
+        for each, scores in observations.untrained.items()
+        if kind == "test" and name in scores
+    ]
+    if not found:
+        return None
+    choose = max if is_higher_better(metric) else min
+    return choose(found, key=lambda each: each.score)
 
 
 def make_answer(
     study: ResolvedStudy,
-    summaries: list[ArmSummary],
+    summary: StudySummary,
     budget: dict[str, dict[str, Any]],
     judgements: Sequence[Judgement] = (),
 ) -> Answer:
-    """Returns the answer in words, from the summaries and the judgements of the claims."""
+    """Puts the summary and the judgements of the claims into words."""
     metric = answer_metric(study)
     return Answer(
         study=study.name,
         question=study.definition.question,
         metric=metric,
-        verdicts=[_say(summary, metric) for summary in summaries],
+        recommendation=summary.recommendation.text,
+        verdicts=[
+            *(_say(row, metric, budget.get(row.arm, {})) for row in summary.rows),
+            *_say_untrained(summary, metric),
+        ],
+        factors=[say_factor(effect, metric) for effect in summary.factors],
         claims=[
             {"text": each.text, "verdict": each.verdict, "explanation": each.explanation}
             for each in judgements
         ],
-        markdown=render_markdown(summaries, metric=metric, is_share=unit_of(metric).is_share),
+        markdown=render_markdown(summary, metric=metric),
         budget=budget,
-        best_arm=_find_best(summaries, higher_is_better=is_higher_better(metric)),
+        best_arm=summary.recommendation.best,
     )
 
 
@@ -108,23 +143,43 @@ def read_answer_file(folder: Path) -> Answer:
     return Answer.model_validate(json.loads((folder / FILE_NAME).read_text(encoding="utf-8")))
 
 
-def _find_best(summaries: Sequence[ArmSummary], *, higher_is_better: bool) -> str:
-    means = {summary.arm: summary.mean for summary in summaries if summary.mean is not None}
-    if not means:
-        return ""
-    choose = max if higher_is_better else min
-    return choose(means, key=lambda arm: means[arm])
-
-
-def _say(summary: ArmSummary, metric: str) -> str:
-    if summary.mean is None:
-        return f"{summary.arm}: no score. {summary.text}"
+def _say(row: ArmSummary, metric: str, budget: Mapping[str, Any]) -> str:
+    if row.mean is None:
+        return f"{row.arm}: no score. {row.text}"
     unit, spread = unit_of(metric), ""
-    if summary.interval is not None:
-        low, high = (unit.show(bound) for bound in summary.interval)
+    if row.interval is not None:
+        low, high = (unit.show(bound) for bound in row.interval)
         spread = f" ({low} to {high})"
-    value = f"{unit.show(summary.mean)}{unit.name}{spread}"
-    return f"{summary.arm}: {metric.removeprefix('test.')} {value}, {summary.text}"
+    value = f"{unit.show(row.mean)}{unit.name}{spread}"
+    edges = "".join(
+        f"; {key} at its {bound} bound" for key, bound in (budget.get("at_bound") or {}).items()
+    )
+    return f"{row.arm}: {metric.removeprefix('test.')} {value}, {row.text}{edges}"
+
+
+def _say_untrained(summary: StudySummary, metric: str) -> list[str]:
+    if summary.untrained is None:
+        return []
+    unit = summary.unit
+    value = f"{unit.show(summary.untrained.score)}{unit.name}"
+    return [f"{summary.untrained.name}: {metric.removeprefix('test.')} {value}, no training"]
+
+
+def say_factor(effect: FactorEffect, metric: str) -> str:
+    """Returns the pooled effect of one value of a factor as a sentence."""
+    unit = unit_of(metric)
+    low, high = (unit.show_difference(bound) for bound in effect.interval)
+    size = f"{unit.show_difference(effect.difference)}{unit.difference_name}, {low} to {high}"
+    words = {
+        "better": f"better than {effect.best}",
+        "worse": f"worse than {effect.best}",
+        "no difference": f"no difference worth having to {effect.best}",
+        "cannot tell": f"cannot tell from {effect.best} yet",
+    }
+    return (
+        f"{effect.key} {effect.value}: {words[effect.verdict]} ({size}), "
+        f"pooled over {effect.num_pairs} pairs of arms"
+    )
 
 
 _ONE_CLAIM = {
@@ -134,20 +189,16 @@ _ONE_CLAIM = {
 }
 
 
-def make_headline(
-    summaries: Sequence[ArmSummary], judgements: Sequence[Judgement], *, metric: str
-) -> str:
-    """Returns one sentence with the verdicts on the paper's claims and the best arm."""
-    scored = [summary for summary in summaries if summary.mean is not None]
-    if not scored:
-        return "No arm has a score, so the question stays open."
-    sentences = [_say_claims(judgements), _say_best(scored, metric)]
-    missing = len(summaries) - len(scored)
-    if missing:
-        sentences.append(f"{missing} of {len(summaries)} arms have no score")
-    text = "; ".join(filter(None, sentences))
+def make_headline(summary: StudySummary, judgements: Sequence[Judgement]) -> str:
+    """Returns the recommendation, and what the run says to the paper's claims."""
+    sentences = [summary.recommendation.text]
+    if claims := _say_claims(judgements):
+        sentences.append(f"{claims[:1].upper()}{claims[1:]}.")
+    missing = sum(row.mean is None for row in summary.rows)
+    if missing and missing < len(summary.rows):
+        sentences.append(f"{missing} of {len(summary.rows)} arms have no score.")
     # A number and its unit stay on one line.
-    return f"{text[:1].upper()}{text[1:]}.".replace(" %", "\N{NO-BREAK SPACE}%")
+    return " ".join(sentences).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def count_verdicts(judgements: Sequence[Judgement]) -> dict[str, int]:
@@ -170,25 +221,3 @@ def _say_claims(judgements: Sequence[Judgement]) -> str:
     listed = [part for part in parts if part]
     joined = " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
     return f"of the paper's {len(judgements)} claims the run {joined}"
-
-
-def _say_best(scored: Sequence[ArmSummary], metric: str) -> str:
-    higher = is_higher_better(metric)
-    best = (max if higher else min)(scored, key=lambda summary: summary.mean or 0.0)
-    unit = unit_of(metric)
-    spread = ""
-    if best.interval is not None:
-        low, high = (show_number(bound, metric) for bound in best.interval)
-        spread = f" (95 % interval {low} to {high})"
-    place = "highest" if higher else "lowest"
-    value = f"{show_number(best.mean, metric)}{unit.name}"
-    return f"{best.arm} has the {place} {name_metric(metric)}, {value}{spread}{_relate(best)}"
-
-
-def _relate(best: ArmSummary) -> str:
-    if best.difference is None:
-        return ", and is the baseline"
-    reference = best.difference.reference
-    if best.verdict == "cannot tell":
-        return f", which cannot be distinguished from {reference}"
-    return f", {best.verdict} than {reference}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dml_core.analysis.intervals import estimate_mean
+from dml_core.analysis.estimates import estimate_mean
 from dml_core.analysis.observations import Curve, Observations
 from dml_core.config.loading import to_flat_dict
 from dml_core.studies.definition import Figure, Published

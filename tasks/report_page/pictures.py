@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dml_core.analysis.estimates import estimate_mean
 from dml_core.analysis.history import Result
-from dml_core.analysis.intervals import estimate_mean
 from dml_core.analysis.observations import Observations
 from dml_core.data.spreadsheet_cells import restore_cell
 from dml_core.studies.definition import Figure

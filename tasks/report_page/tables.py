@@ -4,14 +4,15 @@ import json
 import platform
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from dml_core.analysis.estimates import Interval
 from dml_core.analysis.observations import Observations
-from dml_core.analysis.summary import ArmSummary, Interval
+from dml_core.analysis.summary import ArmSummary, StudySummary
 from dml_core.data.duplicates import ACROSS_SPLITS, describe_leaks
 from dml_core.data.prepared_info import load_info
 from dml_core.data.records import DatasetError
@@ -23,7 +24,15 @@ from tasks.report_page.panels import make_point
 from tasks.report_page.style import NO_SCORE, name_metric, show_number, unit_of
 from tasks.study import StudyContext, StudyRequest, read_stage_seconds
 
-MARKS = {"better": "▲", "worse": "▼", "cannot tell": "?", "baseline": "•"}
+MARKS = {
+    "best": "★",
+    "better": "▲",
+    "worse": "▼",
+    "no difference": "=",
+    "cannot tell": "?",
+    "baseline": "•",
+    "no training": "·",
+}
 _LOST = ("failed", "diverged", "collapsed")
 
 
@@ -50,28 +59,52 @@ class Table:
 
 
 def make_arm_table(
-    summaries: Sequence[ArmSummary], budget: Mapping[str, Mapping[str, Any]], *, metric: str
+    summary: StudySummary, budget: Mapping[str, Mapping[str, Any]], *, metric: str
 ) -> Table:
-    """Returns one row an arm: score, difference, verdict, and the trials spent."""
-    references = {s.difference.reference for s in summaries if s.difference is not None}
-    is_one = len(references) == 1
+    """Returns one row an arm: score, difference to the best, verdict, and what finding it took."""
     points = unit_of(metric).difference_name.strip()
     headings = [
         "arm",
         _head(metric),
-        f"difference{f' to {min(references)}' if is_one else ''}{f' ({points})' if points else ''}",
+        f"to the best{f' ({points})' if points else ''}",
         "verdict",
+        "chosen",
         "seeds",
         "tries",
         "pruned",
         "failed",
         "at a bound",
     ]
-    rows = [
-        _make_arm_row(s, budget.get(s.arm, {}), metric, names_reference=not is_one)
-        for s in summaries
-    ]
+    rows = [_make_arm_row(row, budget.get(row.arm, {}), metric) for row in summary.rows]
+    if summary.untrained is not None:
+        rows.append(_make_untrained_row(summary, len(headings), metric))
     return Table("Every arm with its 95 % interval over the seeds", headings, rows)
+
+
+def make_factor_table(summary: StudySummary, *, metric: str) -> Table | None:
+    """Returns the pooled effect of each value of each factor; None where nothing can be pooled."""
+    if not summary.factors:
+        return None
+    points = unit_of(metric).difference_name.strip()
+    headings = ["factor", "value", f"difference{f' ({points})' if points else ''}", "verdict"]
+    rows = []
+    for effect in summary.factors:
+        bounds = (show_number(bound, metric, is_difference=True) for bound in effect.interval)
+        size = show_number(effect.difference, metric, is_difference=True)
+        rows.append(
+            [
+                _name(effect.key),
+                Cell(str(effect.value), f"against {effect.best}", str(effect.value), kind="name"),
+                Cell(size, " to ".join(bounds), effect.difference),
+                Cell(
+                    f"{MARKS[effect.verdict]} {effect.verdict}",
+                    f"pooled over {effect.num_pairs} pairs of arms",
+                    effect.verdict,
+                    kind=_kind(effect.verdict),
+                ),
+            ]
+        )
+    return Table("Each factor, pooled over all that else differs", headings, rows)
 
 
 def make_metric_table(study: ResolvedStudy, observations: Observations) -> Table | None:
@@ -110,17 +143,42 @@ def _make_score_cell(observations: Observations, arm: str, metric: str) -> Cell:
     return Cell(show_number(point.mean, metric), reach, point.mean)
 
 
-def _make_arm_row(
-    summary: ArmSummary, winner: Mapping[str, Any], metric: str, *, names_reference: bool
-) -> list[Cell]:
+def _make_arm_row(row: ArmSummary, winner: Mapping[str, Any], metric: str) -> list[Cell]:
     return [
-        _name(summary.arm),
-        _make_mean_cell(summary.mean, summary.interval, metric),
-        _make_difference_cell(summary, metric, names_reference=names_reference),
-        _make_verdict_cell(summary, winner),
-        _count(summary.num_seeds),
+        _name(row.arm),
+        _make_mean_cell(row.mean, row.interval, metric),
+        _make_difference_cell(row, metric),
+        _make_verdict_cell(row, winner),
+        _make_values_cell(winner),
+        _count(row.num_seeds),
         *_make_budget_cells(winner),
     ]
+
+
+def _make_untrained_row(summary: StudySummary, num_columns: int, metric: str) -> list[Cell]:
+    assert summary.untrained is not None
+    score = summary.untrained.score
+    cells = [
+        _name(summary.untrained.name),
+        Cell(show_number(score, metric), "", score),
+        Cell(""),
+        Cell(f"{MARKS['no training']} no training", kind=_kind("no training")),
+    ]
+    return cells + [Cell("")] * (num_columns - len(cells))
+
+
+def _make_values_cell(winner: Mapping[str, Any]) -> Cell:
+    values = winner.get("values") or {}
+    listed = [f"{key.rpartition('.')[2]} {_show_value(value)}" for key, value in values.items()]
+    return Cell(", ".join(listed), kind="name")
+
+
+def _show_value(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _kind(verdict: str) -> str:
+    return f"verdict-cell {verdict.replace(' ', '-')}"
 
 
 def _make_mean_cell(mean: float | None, interval: Interval | None, metric: str) -> Cell:
@@ -132,24 +190,21 @@ def _make_mean_cell(mean: float | None, interval: Interval | None, metric: str) 
     return Cell(show_number(mean, metric), note, mean)
 
 
-def _make_difference_cell(summary: ArmSummary, metric: str, *, names_reference: bool) -> Cell:
-    difference = summary.difference
-    if difference is None or difference.mean is None:
+def _make_difference_cell(row: ArmSummary, metric: str) -> Cell:
+    found = row.to_best
+    if found is None or found.difference is None:
         return Cell("")
-    note = f"to {difference.reference}" if names_reference else ""
-    if difference.interval is not None:
-        bounds = (show_number(bound, metric, is_difference=True) for bound in difference.interval)
-        note = f"{' to '.join(bounds)} {note}".strip()
-    return Cell(show_number(difference.mean, metric, is_difference=True), note, difference.mean)
+    note = ""
+    if found.interval is not None:
+        bounds = (show_number(bound, metric, is_difference=True) for bound in found.interval)
+        note = " to ".join(bounds)
+    return Cell(show_number(found.difference, metric, is_difference=True), note, found.difference)
 
 
-def _make_verdict_cell(summary: ArmSummary, winner: Mapping[str, Any]) -> Cell:
-    word, _, reason = summary.text.partition(": ")
+def _make_verdict_cell(row: ArmSummary, winner: Mapping[str, Any]) -> Cell:
+    word, _, reason = row.text.partition(": ")
     note = "; ".join(filter(None, (reason, str(winner.get("reason") or ""))))
-    text = f"{MARKS[summary.verdict]} {word}"
-    return Cell(
-        text, note, summary.verdict, kind=f"verdict-cell {summary.verdict.replace(' ', '-')}"
-    )
+    return Cell(f"{MARKS[row.verdict]} {word}", note, row.verdict, kind=_kind(row.verdict))
 
 
 def _make_budget_cells(winner: Mapping[str, Any]) -> list[Cell]:

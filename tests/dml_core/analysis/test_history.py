@@ -1,10 +1,13 @@
 """Tests of the history of results."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dml_core.analysis.history import (
     HistoryError,
     Result,
+    adjust_holm,
     find_accepted,
     history_file,
     measure_change,
@@ -148,3 +151,34 @@ def test_a_gain_of_the_champion_does_not_hide_a_drop_of_another_arm():
     accepted = {arm: {seed: 0.5 for seed in range(3)} for arm in "ab"}
     found = {"a": {0: 0.6, 1: 0.61, 2: 0.62}, "b": {0: 0.1, 1: 0.101, 2: 0.102}}
     assert change(accepted, found).verdict == "drop"
+
+
+def test_holms_worked_example():
+    # Sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1: 0.04, 0.06, 0.06, 0.06 (never falling).
+    assert adjust_holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert adjust_holm([0.5, 0.9]) == [1.0, 1.0]
+    assert adjust_holm([0.03]) == [0.03]
+    assert adjust_holm([]) == []
+
+
+def reject_by_definition(p_values, alpha):
+    """Rejects the smallest while it is at most alpha over the number that is left."""
+    rejected, left = set(), dict(enumerate(p_values))
+    while left:
+        smallest = min(left, key=lambda place: left[place])
+        if left[smallest] > alpha / len(left):
+            break
+        rejected.add(smallest)
+        del left[smallest]
+    return rejected
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.floats(0, 1), max_size=8), st.sampled_from([0.01, 0.05, 0.2]))
+def test_adjusted_p_values_reject_what_holms_procedure_rejects(p_values, alpha):
+    adjusted = adjust_holm(p_values)
+    # Values at the threshold to the last bit may fall on either side.
+    if any(abs(value - alpha) < 1e-9 for value in adjusted):
+        return
+    found = {place for place, value in enumerate(adjusted) if value <= alpha}
+    assert found == reject_by_definition(p_values, alpha)

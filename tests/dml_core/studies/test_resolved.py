@@ -265,7 +265,7 @@ def test_an_arms_configuration_is_that_of_its_trials_except_for_nuisance_values(
     assert differing == {"loss.margin", "optimizer.learning_rate"}
 
 
-def test_references_are_the_baseline_unless_an_arm_names_another(tmp_path):
+def test_only_named_arms_are_references_and_compare_with_comes_first(tmp_path):
     text = f"""
 question: q
 arms:
@@ -275,5 +275,5 @@ arms:
 {LEARNING_RATE}
 trials_per_arm: 1
 """
-    assert read_study(tmp_path, text).references == {"b": "a", "c": "b"}
+    assert read_study(tmp_path, text).references == {"c": "b"}
     assert read_study(tmp_path, text + "baseline: b\n").references == {"a": "b", "c": "b"}

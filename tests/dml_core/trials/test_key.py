@@ -134,7 +134,7 @@ def test_words_do_not_change_the_hash_of_the_code(tmp_path, monkeypatch):
     ]:
         assert hash_with(monkeypatch, tmp_path, old=old, new=new) == hash_training_code(), new
     # Studies and statistics only read a trial's numbers.
-    changed = {"file": "analysis/intervals.py", "old": "\nimport ", "new": "\nimport os\nimport "}
+    changed = {"file": "analysis/estimates.py", "old": "\nimport ", "new": "\nimport os\nimport "}
     assert hash_with(monkeypatch, tmp_path, **changed) == hash_training_code()
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from dml_core.analysis.claims import judge_claims
 from dml_core.analysis.observations import Observations
 from tasks.report_page.answer import make_answer, summarize_scores
@@ -9,8 +11,9 @@ CLAIM = f"left: {{arms: [{LARGE}]}}, right: {{arms: [{SMALL}]}}"
 
 
 def answer(study, observations):
-    summaries = summarize_scores(study, observations)
-    return make_answer(study, summaries, {}, judge_claims(study, observations))
+    summary = summarize_scores(study, observations)
+    judgements = judge_claims(study, observations, summary.comparisons)
+    return make_answer(study, summary, {}, judgements)
 
 
 def test_shares_are_given_in_percent_and_missing_arms_are_named(tmp_path):
@@ -18,10 +21,35 @@ def test_shares_are_given_in_percent_and_missing_arms_are_named(tmp_path):
     found = answer(study, observe({SMALL: [0.5, 0.52], LARGE: [0.6, 0.67]}))
     assert found.metric == "test.recall_at_1"
     assert found.best_arm == LARGE
-    assert found.verdicts[0] == "batch_size-30: recall_at_1 51.0 % (38.3 to 63.7), baseline"
-    assert found.verdicts[1] == "batch_size-60: no score. cannot tell: no seed has a score"
-    assert "seeds would be needed for 0.5 points" in found.verdicts[2]
+    assert found.verdicts[0].startswith(
+        "batch_size-30: recall_at_1 51.0 % (38.3 to 63.7), cannot tell from batch_size-90 yet"
+    )
+    assert found.verdicts[0].endswith("likely worse; about 4 seeds would decide")
+    assert found.verdicts[1] == (
+        "batch_size-60: no score. cannot tell from batch_size-90: batch_size-60 has no score"
+    )
+    assert found.verdicts[2] == "batch_size-90: recall_at_1 63.5 % (19.0 to 108.0), best"
+    assert found.text.startswith(f"{found.recommendation}\nbatch_size-30: ")
+    assert found.recommendation.endswith("and run: dml run asked")
     assert "| test.recall_at_1 |" in found.markdown
+
+
+def test_what_no_training_gives_is_a_line_of_every_answer(tmp_path):
+    study = read_study(tmp_path, GRID)
+    scores = observe({SMALL: [0.5, 0.52, 0.51], LARGE: [0.6, 0.61, 0.62]})
+    untrained = {"pixels": {"recall_at_1": 0.29}, "bare features": {"recall_at_1": 0.7}}
+    found = answer(study, replace(scores, untrained=untrained))
+    assert found.verdicts[-1] == "bare features: recall_at_1 70.0 %, no training"
+    assert found.verdicts[0].endswith("; worse than no training")
+    assert found.recommendation.startswith("Do not train: no arm beats bare features (70.0 %).")
+
+
+def test_a_value_at_the_edge_of_its_range_is_said_in_the_verdicts_line(tmp_path):
+    study = read_study(tmp_path, GRID)
+    summary = summarize_scores(study, observe({SMALL: [0.5, 0.52], LARGE: [0.6, 0.67]}))
+    budget = {SMALL: {"at_bound": {"optimizer.learning_rate": "upper"}}}
+    found = make_answer(study, summary, budget)
+    assert found.verdicts[0].endswith("; optimizer.learning_rate at its upper bound")
 
 
 def measured(metric, values):
@@ -38,12 +66,11 @@ def test_seconds_are_given_in_milliseconds_and_fewer_are_better(tmp_path):
     }
     found = answer(study, measured("cost.step_seconds", seconds))
     assert found.best_arm == SMALL
-    assert found.verdicts[0] == (
-        "batch_size-30: cost.step_seconds 10.10 ms (9.85 to 10.35), baseline"
-    )
-    assert found.verdicts[1].endswith("worse")
-    # 2 % of 10.1 ms
-    assert found.verdicts[2].endswith("seeds would be needed for 0.202 ms")
+    assert found.verdicts[0] == "batch_size-30: cost.step_seconds 10.10 ms (9.85 to 10.35), best"
+    assert ", worse than batch_size-30 (+10.03 ms, " in found.verdicts[1]
+    assert ", cannot tell from batch_size-30 yet (+0.13 ms, " in found.verdicts[2]
+    # 2 % of the mean of all arms, 13.5 ms
+    assert "less than 0.27 ms" in found.markdown
 
 
 def test_memory_is_given_in_mib(tmp_path):
@@ -61,7 +88,7 @@ def test_distances_have_no_unit_and_less_is_better(tmp_path):
     scores = observe({SMALL: [0.5, 0.51], LARGE: [0.3, 0.31]}, "mean_label_distance_at_1")
     found = answer(read_study(tmp_path, text), scores)
     assert found.best_arm == LARGE
-    assert "mean_label_distance_at_1 0.5050 (0.4415 to 0.5685), baseline" in found.verdicts[0]
+    assert "mean_label_distance_at_1 0.5050 (0.4415 to 0.5685), worse than" in found.verdicts[0]
 
 
 def test_a_figure_of_curves_is_answered_by_recall(tmp_path):

@@ -8,12 +8,19 @@ from pathlib import Path
 import pytest
 
 from dml_core.analysis.claims import Judgement
+from dml_core.analysis.recommendation import Untrained
 from dml_core.analysis.summary import summarize
+from dml_core.studies.metrics import PLAIN
 from tasks.report import write_report
 from tasks.report_page.answer import make_headline
 from tasks.report_page.page import write_front_page, write_summary
 from tasks.report_page.style import label_metric, name_metric
-from tasks.report_page.tables import describe_seconds, make_arm_table, make_command
+from tasks.report_page.tables import (
+    describe_seconds,
+    make_arm_table,
+    make_command,
+    make_factor_table,
+)
 from tasks.study import StudyRequest, read_stage_seconds, timed_stage
 from tests.references.made_up_results import HOSTILE, make_results, make_score
 
@@ -129,36 +136,52 @@ CLAIM = Judgement("it helps", "supported", 0.1, (0.05, 0.15), 3, "supported: by 
 SCORES = {"plain": {0: 0.5, 1: 0.51, 2: 0.52}, "new": {0: 0.7, 1: 0.711, 2: 0.718}, "none": {}}
 
 
-def test_the_headline_has_claims_and_the_best_arm():
-    summaries = summarize(SCORES, baseline="plain")
+def test_the_headline_is_the_recommendation_and_the_claims():
+    summary = summarize(SCORES, metric="R@1")
     contradicted = replace(CLAIM, verdict="contradicted")
-    text = make_headline(summaries, [CLAIM, contradicted, CLAIM], metric="test.recall_at_1")
-    assert text.startswith("Of the paper's 3 claims the run supports 2 and contradicts 1; new has")
-    assert "the highest R@1, 71.0\N{NO-BREAK SPACE}%" in text
-    assert text.endswith("better than plain; 1 of 3 arms have no score.")
+    text = make_headline(summary, [CLAIM, contradicted, CLAIM])
+    assert text.startswith(
+        "Use new: R@1 71.0\N{NO-BREAK SPACE}%, 20.0 points ahead of the runner-up"
+    )
+    assert "Of the paper's 3 claims the run supports 2 and contradicts 1." in text
+    assert text.endswith("1 of 3 arms have no score.")
 
 
 def test_the_headline_for_distances_looks_for_the_lowest():
-    summaries = summarize(SCORES, baseline="plain", higher_is_better=False)
-    text = make_headline(summaries, [], metric="test.mean_label_distance_at_10")
-    assert "Plain has the lowest label distance@10, 0.51" in text
-    assert text.endswith("and is the baseline; 1 of 3 arms have no score.")
+    text = make_headline(summarize(SCORES, higher_is_better=False, unit=PLAIN), [])
+    assert text.startswith("Use plain: score 0.5100")
 
 
 def test_the_headline_without_any_score():
-    summaries = summarize({"plain": {}, "new": {}}, baseline="plain")
-    text = make_headline(summaries, [CLAIM], metric="test.recall_at_1")
-    assert text == "No arm has a score, so the question stays open."
+    text = make_headline(summarize({"plain": {}, "new": {}}), [CLAIM])
+    assert text.startswith("No arm has a score, so there is nothing to recommend.")
 
 
-def test_the_table_sorts_by_numbers_and_names_the_reference_once():
-    table = make_arm_table(summarize(SCORES, baseline="plain"), {}, metric="test.recall_at_1")
-    assert table.headings[1:3] == ["R@1 (%)", "difference to plain (points)"]
-    plain, new, none = table.rows
+def test_the_table_sorts_by_numbers_and_has_the_best_the_chosen_and_the_untrained():
+    summary = summarize(SCORES, untrained=Untrained("pixels", 0.3))
+    budget = {"new": {"values": {"optimizer.learning_rate": 0.0061234}}}
+    table = make_arm_table(summary, budget, metric="test.recall_at_1")
+    assert table.headings[1:5] == ["R@1 (%)", "to the best (points)", "verdict", "chosen"]
+    plain, new, none, pixels = table.rows
     assert (plain[1].text, plain[1].key) == ("51.0", pytest.approx(0.51))
-    assert new[2].text == "+20.0"
-    assert new[3].text == "▲ better"
+    assert plain[2].text == "-20.0"
+    assert plain[3].text.startswith("▼ worse than new (-20.0 points")
+    assert (new[2].text, new[3].text) == ("", "★ best")
+    assert new[4].text == "learning_rate 0.00612"
     assert (none[1].text, none[1].key) == ("no score", "")
+    assert (pixels[1].text, pixels[3].text) == ("30.0", "· no training")
+    assert {len(row) for row in table.rows} == {len(table.headings)}
+
+
+def test_the_factors_have_their_table():
+    scores = {f"{loss}-{dim}": {0: base + dim / 1e3, 1: base + dim / 1e3 + 0.001}
+              for loss, base in (("a", 0.5), ("b", 0.6)) for dim in (32, 64)}  # fmt: skip
+    coordinates = {arm: {"loss.name": arm[0], "dim": int(arm[2:])} for arm in scores}
+    table = make_factor_table(summarize(scores, coordinates=coordinates), metric="test.recall_at_1")
+    assert [row[0].text for row in table.rows] == ["loss.name", "dim"]
+    assert [row[1].note for row in table.rows] == ["against b", "against 64"]
+    assert table.rows[1][3].text == "▼ worse"
+    assert make_factor_table(summarize(SCORES), metric="test.recall_at_1") is None
 
 
 @pytest.mark.parametrize(
