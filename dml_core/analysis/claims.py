@@ -337,8 +337,11 @@ def _estimate(claim: Claim, study: ResolvedStudy, observations: Observations) ->
         if count < 2:
             value = sum(weight * fmean(values[arm].values()) for arm, weight in weights.items())
             return _Effect(metrics[0], value, 0.0, math.inf, count, is_exact)
-        means = ArmMeans.of([values[arm] for arm in weights])
-        found = means.contrast(list(weights.values()))
+        # Over all arms, as verdicts are: the shifts of seeds are estimated from all of them.
+        scores = observations.scalars(metrics[0])
+        arms = [arm.name for arm in study.arms if len(scores.get(arm.name, {})) > 1]
+        means = ArmMeans.of([scores[arm] for arm in arms])
+        found = means.contrast([weights.get(arm, 0.0) for arm in arms])
         return _Effect(
             metrics[0],
             float(found.value[0]),

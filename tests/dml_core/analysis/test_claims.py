@@ -11,6 +11,7 @@ from dml_core.analysis.observations import Observations, answer_metric
 from dml_core.analysis.verdicts import compare_arms
 from dml_core.studies.definition import Claim
 from tests.references.observed_studies import observe, read_claims
+from tests.references.written_studies import read_study
 
 LARGE, SMALL = "batch_size-90", "batch_size-30"
 MORE = f"left: {{arms: [{LARGE}]}}, right: {{arms: [{SMALL}]}}"
@@ -54,6 +55,19 @@ def test_a_claim_of_one_pair_has_the_verdict_of_the_pair(tmp_path):
     assert pairs[LARGE, SMALL].verdict == "no difference"
     assert found.verdict == "contradicted"
     assert found.explanation.endswith("which is too small to matter.")
+
+
+def test_a_claim_of_one_pair_has_the_interval_of_the_pair(tmp_path):
+    sizes = [30, 40, 50, 60, 70, 80, 90]
+    random = np.random.default_rng(3)
+    # Six or more arms: the shift that a seed gives to all of them is taken out of the intervals.
+    table = random.normal(0.6, 0.01, size=(7, 3)) + random.normal(0, 0.05, size=3)
+    scores = {f"batch_size-{s}": row.tolist() for s, row in zip(sizes, table, strict=True)}
+    text = f"question: q\ngrid: {{sampler.batch_size: {sizes}}}\nclaims: [{{text: c, {MORE}}}]\n"
+    study = read_study(tmp_path, text)
+    (found,) = judge_all(study, observe(scores))
+    pairs = compare_arms({arm: dict(enumerate(values)) for arm, values in scores.items()})
+    assert found.interval == pytest.approx(pairs[LARGE, SMALL].interval)
 
 
 def test_what_stands_alone_and_not_among_many_is_open(tmp_path):
