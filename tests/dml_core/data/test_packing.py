@@ -266,5 +266,6 @@ def test_a_huge_file_is_refused_before_it_is_read(photo, monkeypatch):
 
 
 def test_a_zero_byte_in_a_name_is_refused(photo):
-    with pytest.raises(BadImage, match="cannot be found: embedded null byte"):
+    # Python 3.13 words it differently from 3.11.
+    with pytest.raises(BadImage, match=r"cannot be found: .*embedded null"):
         read_image(photo.with_name("a\0b.png"), root=None, color="rgb")
