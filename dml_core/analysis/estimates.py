@@ -7,7 +7,7 @@ Satterthwaite's formula gives the degrees of freedom. docs/statistics.md shows b
 # S = seeds; leading dimensions are independent samples.
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +65,11 @@ def estimate_mean(values: npt.ArrayLike, *, confidence: float = 0.95) -> MeanEst
     ratio = np.abs(mean) / np.where(error > 0, error, np.inf)
     p_value = 2 * special.stdtr(count - 1, -ratio)
     return MeanEstimate(mean, mean - reach, mean + reach, deviation, p_value)
+
+
+def compute_mean(values: Iterable[float]) -> float:
+    """Returns the mean with the rounding of `estimate_mean`, so that all places show one number."""
+    return float(np.mean(np.fromiter(values, dtype=np.float64)))
 
 
 def check_finite(values: FloatArray) -> None:

@@ -2,10 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Literal
 
-from dml_core.analysis.estimates import ArmMeans, Interval, estimate_mean, find_discoveries
+from dml_core.analysis.estimates import (
+    ArmMeans,
+    Interval,
+    compute_mean,
+    estimate_mean,
+    find_discoveries,
+)
 from dml_core.analysis.verdicts import Comparisons, Scores, pair_weights
 from dml_core.studies.metrics import Unit
 
@@ -99,7 +104,7 @@ def recommend(
         untrained: what no training gives, where it is known.
         remedy: how to add seeds.
     """
-    means = {arm: fmean(scores.values()) for arm, scores in scores_by_arm.items() if scores}
+    means = {arm: compute_mean(s.values()) for arm, s in scores_by_arm.items() if s}
     if not means:
         text = "No arm has a score, so there is nothing to recommend."
         return Recommendation("nothing", "", (), (), None, None, "", None, text)
@@ -190,10 +195,10 @@ class _Sentences:
 
     def say_open(self, best: str, undecided: Sequence[str], seeds_needed: int | None) -> str:
         count = f"about {seeds_needed} seeds an arm" if seeds_needed else "more seeds"
-        how = f": {self.remedy}" if self.remedy else "."
+        how = f" ({self.remedy})" if self.remedy else ""
         return (
             f"Use {best} for now: {self._score(best)}. {_list_names(undecided)} cannot be told "
-            f"from it yet; {count} would decide{how}"
+            f"from it yet; {count} would decide{how}."
         )
 
     def say_do_not_train(self, best: str, untrained: Untrained) -> str:

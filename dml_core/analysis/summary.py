@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
-from dml_core.analysis.estimates import Interval, estimate_mean
+from dml_core.analysis.estimates import Interval, compute_mean, estimate_mean
 from dml_core.analysis.factors import Coordinates, FactorEffect, pool_factors
 from dml_core.analysis.recommendation import (
     Recommendation,
@@ -165,7 +164,7 @@ def _summarize_arm(
     return ArmSummary(
         arm=arm,
         num_seeds=len(values),
-        mean=fmean(values) if values else None,
+        mean=compute_mean(values) if values else None,
         interval=(float(estimate.low), float(estimate.high)) if estimate else None,
         comparison=comparison,
         to_best=to_best,

@@ -83,7 +83,7 @@ def summarize_scores(study: ResolvedStudy, observations: Observations) -> StudyS
         smallest_effect=find_smallest_effect(study, observations),
         higher_is_better=is_higher_better(metric),
         num_looks=study.definition.looks,
-        remedy=f"list more seeds in {study.path} and run: dml run {study.name}",
+        remedy=f"list them in {study.path}, then: dml run {study.name}",
     )
 
 

@@ -71,7 +71,7 @@ def test_an_open_question_says_how_to_close_it():
     assert (found.kind, found.best, found.undecided) == ("open", "b", ("a",))
     assert found.text == (
         f"Use b for now: recall_at_1 75.0 %. a cannot be told from it yet; about "
-        f"{found.seeds_needed} seeds an arm would decide: list more seeds"
+        f"{found.seeds_needed} seeds an arm would decide (list more seeds)."
     )
 
 
