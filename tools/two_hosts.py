@@ -26,8 +26,9 @@ import pyarrow.parquet as pq
 from tools.hosts import NoNamespaces, ProgramEnded, check_programs
 from tools.two_hosts_run import ADDRESS_A, ADDRESS_B, Say, TwoHosts
 
-RUN_COLUMNS = ("train_seconds", "resumed")
-"""Columns of trials.parquet that differ from run to run."""
+RUN_COLUMNS = ("train_seconds", "resumed", "key")
+"""Columns of trials.parquet that differ from run to run. The key has the kind of device, which the
+driver of a joined cluster does not know."""
 # Files only: within one fetch DVC reads the list of files, which ends in .dir, several times.
 _REQUEST = re.compile(r'^(\S+) .*"GET (/files/md5/../\w+) HTTP[^"]*" 200')
 TEXT = """\
