@@ -291,7 +291,7 @@ def test_databases_logs_and_the_password_are_the_owners_alone(project):
 
 
 def test_a_proxy_of_the_environment_does_not_come_between(project):
-    # Nobody listens there, so that each request that it gets fails.
+    # No server listens there, so each request to it fails.
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         proxy = f"http://127.0.0.1:{holder.getsockname()[1]}"

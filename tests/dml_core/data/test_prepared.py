@@ -178,7 +178,7 @@ def test_a_label_that_became_no_number_is_refused_with_file_column_and_row(prepa
         rf"number\. Got {value}, and 1 more like it\. Run: dml prepare",
     ):
         open_test(config)
-    # Nobody looks at a label that is not asked for.
+    # A label that is not requested is not read.
     assert len(open_test(with_values(prepared, continuous_labels=("height",)))[0]) == 12
 
 

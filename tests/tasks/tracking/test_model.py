@@ -184,7 +184,7 @@ def serve(tmp_path):
 
 
 def ask(address, content=None):
-    """Returns the status and the text of an answer; 0 where nobody answers."""
+    """Returns the status and the text of an answer; 0 without an answer."""
     body = None if content is None else json.dumps(content).encode()
     request = urllib.request.Request(  # noqa: S310
         address, body, {"Content-Type": "application/json"}

@@ -45,7 +45,7 @@ for stage in ("sweep", "evaluate"):
     assert is_stage_stale(stage, PinnedRun(request), on_wait=print), stage
     record_stage(stage, request, on_wait=print)
 """
-# Holds the lock until it is told to end, as the commit of a large dataset does.
+# Holds the lock until the test ends it, as the commit of a large dataset does.
 HOLD = """
 import sys
 from dvc.repo import Repo
