@@ -11,6 +11,8 @@ LOCK := requirements$(SUFFIX).lock
 BIN := $(VENV)/bin
 # Uses the machine's uv if there is one; otherwise pip installs one into .uv.
 UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
+# The machine's certificates, as pip uses them: uv's own list fails behind a company's proxy.
+export UV_SYSTEM_CERTS := true
 # Many tests wait for servers half of the time: three workers keep two cores busy.
 PYTEST_WORKERS ?= 3
 
