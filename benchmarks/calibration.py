@@ -9,7 +9,7 @@ the smallest effect worth having.
 """
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,8 @@ from scipy import special
 
 from dml_core.analysis.estimates import ArmMeans, Contrasts, FloatArray, find_discoveries
 from dml_core.analysis.recommendation import lead_confidence
-from dml_core.analysis.verdicts import OPEN, POCOCK_LEVELS, SAME, decide, pair_weights
+from dml_core.analysis.verdicts import OPEN, SAME, decide, find_level, pair_weights
+from dml_core.studies.added_seeds import AddedSeeds
 
 ALPHA = 0.05
 DEVIATION = 0.02
@@ -27,8 +28,8 @@ EFFECT = 0.05
 SMALLEST_EFFECT = 0.01
 SEEDS = (3, 5, 8)
 ARMS = (3, 6, 16)
-LOOKS = (3, 5, 8, 12)
-"""Seeds at each look of `--until-decided` in the simulation."""
+LOOKS = tuple(AddedSeeds().plan(start, most).sizes for start, most in ((3, 12), (5, 20)))
+"""Seeds at each look, as `dml run --until-decided` plans them from three and from five seeds."""
 
 Codes = npt.NDArray[np.int64]
 Rule = Callable[[FloatArray], Codes]
@@ -216,7 +217,13 @@ def _cover_lead(samples: FloatArray, means: FloatArray, found: Contrasts) -> flo
 
 
 def simulate_looks(
-    world: str, *, arms: int, studies: int, shared: float = 0.0, seed: int = 0
+    world: str,
+    *,
+    arms: int,
+    studies: int,
+    sizes: Sequence[int],
+    shared: float = 0.0,
+    seed: int = 0,
 ) -> tuple[float, float]:
     """Returns the share of studies with a false verdict at their last look, and the seeds used.
 
@@ -224,17 +231,17 @@ def simulate_looks(
     the next one, as `dml run --until-decided` does.
     """
     generator = np.random.default_rng([seed, arms, 99])
-    samples = draw_noise(world, generator, studies, arms, LOOKS[-1], shared)
-    alpha = POCOCK_LEVELS[len(LOOKS) - 1]
+    samples = draw_noise(world, generator, studies, arms, sizes[-1], shared)
+    alpha = find_level(len(sizes))
     left, right = np.triu_indices(arms, 1)
-    counts = np.full((studies, arms), LOOKS[0])
-    for place, _ in enumerate(LOOKS):
-        used = np.arange(LOOKS[-1])[None, None, :] < counts[:, :, None]
+    counts = np.full((studies, arms), sizes[0])
+    for place, _ in enumerate(sizes):
+        used = np.arange(sizes[-1])[None, None, :] < counts[:, :, None]
         means = ArmMeans.of_table(np.where(used, samples, np.nan))
         codes = decide(
             means.contrast(pair_weights(arms)), smallest_effect=SMALLEST_EFFECT, alpha=alpha
         )
-        if place + 1 == len(LOOKS):
+        if place + 1 == len(sizes):
             break
         best = means.mean.argmax(-1)[:, None]
         is_open = (codes == OPEN) & ((left[None, :] == best) | (right[None, :] == best))
@@ -242,7 +249,7 @@ def simulate_looks(
         for row in range(len(left)):
             grows[:, left[row]] |= is_open[:, row]
             grows[:, right[row]] |= is_open[:, row]
-        counts = np.where(grows, LOOKS[place + 1], counts)
+        counts = np.where(grows, sizes[place + 1], counts)
     any_false = float((np.abs(codes) == 1).any(-1).mean())
     return any_false, float(counts.mean())
 
@@ -275,17 +282,24 @@ def render_tables(studies: int) -> str:
             lines.append(f"| {world} | {seeds} | {' | '.join(shown)} |")
     lines += [
         "",
-        f"| world | any false verdict after up to {len(LOOKS)} looks |",
-        "|---|---:|",
+        "| world | " + " | ".join(f"looks at {_list(sizes)} seeds" for sizes in LOOKS) + " |",
+        "|---|" + "---:|" * len(LOOKS),
     ]
     for world in WORLDS:
-        worst = max(
-            simulate_looks(world, arms=arms, shared=shared, studies=studies)[0]
-            for arms in ARMS
-            for shared in SHARED
-        )
-        lines.append(f"| {world} | {100 * worst:.1f} |")
+        worst = [
+            max(
+                simulate_looks(world, arms=arms, shared=shared, studies=studies, sizes=sizes)[0]
+                for arms in ARMS
+                for shared in SHARED
+            )
+            for sizes in LOOKS
+        ]
+        lines.append(f"| {world} | {' | '.join(f'{100 * each:.1f}' for each in worst)} |")
     return "\n".join(lines) + "\n"
+
+
+def _list(sizes: Sequence[int]) -> str:
+    return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"
 
 
 def _list_power(rates: Mapping[tuple[int, float], Rates]) -> str:

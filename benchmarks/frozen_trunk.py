@@ -119,6 +119,7 @@ def _make_study(fixed: Mapping[str, Any], trials: int, epochs: int) -> dict[str,
         },
         "nuisance": {"optimizer.learning_rate": {"log_uniform": [0.0003, 0.003]}},
         "trials_per_arm": trials,
+        "edge_rounds": 0,
         "searcher": "random",
         "seeds": [0],
     }

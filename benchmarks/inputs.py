@@ -43,7 +43,11 @@ def run_inputs(settings: Settings) -> list[Row]:
         tree = Path(folder) / "tree"
         note = write_tree(tree, settings.cars, classes=classes, images_per_class=per_class)
         config = FolderData(
-            raw=str(tree), prepared_root=str(Path(folder) / "prepared"), image_size_px=SIDE_PX
+            raw=str(tree),
+            prepared_root=str(Path(folder) / "prepared"),
+            image_size_px=SIDE_PX,
+            # Cars-196 has copies; the other side reads them too.
+            on_leak="allow",
         )
         prepare_dataset(list_images(config), config, workers=1 if settings.short else None)
         images = open_development(config).train

@@ -21,7 +21,10 @@ from tasks.run_log import list_logs, read_log
 
 ROOT = Path(__file__).parents[1]
 CODE = ("dml_core", "tasks", "flows")
-COPIED = ("dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore")
+COPIED = (
+    *("dvc.yaml", "requirements.lock"),
+    *(".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore"),
+)
 DML = Path(sys.executable).with_name("dml")
 _REMOVED_VARIABLES = ("PREFECT", "MLFLOW", "RAY_", "DML_")
 

@@ -99,6 +99,7 @@ def _conduct(context: StudyContext, store: LocalStore) -> None:
                 on_trial_end=recorder.on_trial_end,
             ),
             max_failed=0,
+            max_restarts=0,
         )
         with mock.patch.object(ray_tune_job, "run_tune_trial", run_stub_trial):
             ray_tune_job.run_tune_job(

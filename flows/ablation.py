@@ -2,21 +2,23 @@
 
 import importlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
-from prefect import flow, get_run_logger
-from prefect.runtime import deployment
+from prefect import flow, get_run_logger, tags
+from prefect.runtime import deployment, flow_run
 
 from dml_core.config.data import DataBase, DownloadedData
 from dml_core.data.records import DatasetError
 from dml_core.trials.ledger import check_is_free
 from flows.servers.connect import outlive_server
+from flows.servers.pages import FLOW_NAME, tag_of, tag_run
 from flows.servers.record import note_run
 from tasks.artifacts import show_answer, show_datasets, show_run, show_scores, show_sweep
 from tasks.evaluate import evaluate_study
+from tasks.looks import MOST_SEEDS, SeedBudget, add_seeds, plan_looks
 from tasks.prepare import prepare_data
 from tasks.report import Answer, read_answer, write_report
 from tasks.report_page.tables import describe_commit
@@ -35,11 +37,13 @@ from tasks.study import (
 from tasks.sweep.cluster import kept_cluster
 from tasks.sweep.task import sweep_study
 from tasks.tracking.evaluation import record_evaluation, record_report
+from tasks.versioning.installed_code import refresh_code
 from tasks.versioning.stages import (
     PinnedRun,
     begin_stage,
     hold_stage,
     is_versioned,
+    pin_look,
     pin_run,
     track_activations,
     track_study,
@@ -48,7 +52,7 @@ from tasks.versioning.tasks import commit_stage, is_stale
 from tasks.watch import check_for_drops, notify_of_failure, watch_result
 
 
-@flow(name="prepare")
+@flow(name="prepare", flow_run_name="{request.folder_name}")
 def prepare(request: StudyRequest) -> list[dict[str, Any]]:
     """Packs, splits and hashes the project's dataset, or the datasets of a changed study."""
     prepared = [_prepare_named(request, data) for data in _choose_datasets(request)]
@@ -56,7 +60,7 @@ def prepare(request: StudyRequest) -> list[dict[str, Any]]:
     return prepared
 
 
-@flow(name="sweep")
+@flow(name="sweep", flow_run_name="{request.folder_name}")
 def sweep(request: StudyRequest, show: str = "auto") -> Path:
     """Tunes every arm with the same budget and repeats the winners over seeds; resumes."""
     context = load_context(request)
@@ -70,7 +74,7 @@ def sweep(request: StudyRequest, show: str = "auto") -> Path:
     return folder
 
 
-@flow(name="evaluate")
+@flow(name="evaluate", flow_run_name="{request.folder_name}")
 def evaluate(request: StudyRequest) -> Path:
     """Evaluates the winners of a study on the test classes."""
     with timed_stage(load_context(request), "evaluate"):
@@ -80,7 +84,7 @@ def evaluate(request: StudyRequest) -> Path:
     return scores
 
 
-@flow(name="report")
+@flow(name="report", flow_run_name="{request.folder_name}")
 def report(request: StudyRequest) -> Answer:
     """Writes the report of a study and returns its answer."""
     compare_url = record_evaluation(request)
@@ -99,9 +103,33 @@ STAGES: dict[str, Callable[[StudyRequest], Any]] = {
 """The flow of each stage, in order."""
 
 
+def name_run() -> str:
+    """Returns the name of a run in Prefect: its studies, with their profile."""
+    given = flow_run.parameters
+    return ", ".join(request.folder_name for request in _list_requests(given))
+
+
+def _list_requests(given: Mapping[str, Any]) -> list[StudyRequest]:
+    """Returns the studies that the parameters of `ablation` name."""
+    return [
+        StudyRequest(
+            study=name,
+            profile=given.get("profile"),
+            params=given.get("params") or "params.yaml",
+            overrides=tuple(given.get("overrides") or ()),
+        )
+        for name in given.get("studies") or ()
+    ]
+
+
 # No timeout here or on a stage: a study takes minutes or days. sweep.timeout_seconds limits the
 # sweep, which then stops so that the next run resumes it.
-@flow(name="ablation", on_failure=[notify_of_failure], on_crashed=[notify_of_failure])
+@flow(
+    name=FLOW_NAME,
+    flow_run_name=name_run,
+    on_failure=[notify_of_failure],
+    on_crashed=[notify_of_failure],
+)
 def ablation(
     studies: list[str],
     profile: str | None = None,
@@ -110,10 +138,25 @@ def ablation(
     show: str = "auto",
     force: bool = False,
     promote: bool = False,
+    until_decided: bool = False,
+    most_seeds: int = MOST_SEEDS,
+    minutes: float | None = None,
 ) -> list[Answer]:
     """Answers each study: prepare, sweep, evaluate, report; skips stages that are up to date.
 
     A scheduled run fails if a result is significantly worse than the accepted one.
+
+    Args:
+        studies: their names.
+        profile: another size of all of them.
+        params: the file of parameters.
+        overrides: `key=value`, which override the studies'.
+        show: how progress is shown.
+        force: also run stages that are up to date.
+        promote: accept the results.
+        until_decided: add seeds to arms whose verdict is open, and answer again.
+        most_seeds: seeds an arm at which that ends.
+        minutes: the time from the start of the flow after which no more seeds are added.
     """
     if deployment.id is not None and not is_pinned():
         # Prefect loaded this file from the project's folder, which may change during the run.
@@ -121,26 +164,41 @@ def ablation(
         pinned = importlib.import_module("flows.ablation").ablation
         return cast(
             "list[Answer]",
-            pinned.fn(studies, profile, params, overrides, show, force, promote),
+            pinned.fn(
+                studies,
+                profile,
+                params,
+                overrides,
+                show,
+                force,
+                promote,
+                until_decided,
+                most_seeds,
+                minutes,
+            ),
         )
     redact_logs()
     if deployment.id is not None:
         # A run of the worker; `dml run` has done this before it starts the flow.
         note_run(Path(), f"scheduled run of {', '.join(studies)}")
         outlive_server()
-    requests = [
-        StudyRequest(study=name, profile=profile, params=params, overrides=tuple(overrides or ()))
-        for name in studies
-    ]
+    requests = _list_requests(
+        {"studies": studies, "profile": profile, "params": params, "overrides": overrides}
+    )
+    tag_run([request.folder_name for request in requests])
     for request in requests:
         # Finds every problem of every study before any of them starts.
         check_is_free(load_context(request).working_folder)
+    budget = SeedBudget(most_seeds, minutes) if until_decided else None
+    refresh_code()
     for request in requests:
+        if budget is not None:
+            plan_looks(request, budget)
         track_study(request)
     runs = [pin_run(request) for request in requests]
-    requests = [run.request for run in runs]
-    with kept_cluster() if len(runs) > 1 else nullcontext():
-        ran = [run_stages(run, show=show, force=force) for run in runs]
+    with kept_cluster() if len(runs) > 1 or until_decided else nullcontext():
+        answered = [run_stages(run, show=show, force=force, budget=budget) for run in runs]
+    requests, ran = [run.request for run, _ in answered], [names for _, names in answered]
     answers = [read_answer(load_context(request)) for request in requests]
     if answers:
         show_run(requests, answers, ran)
@@ -153,18 +211,33 @@ def ablation(
     ]
 
 
-def run_stages(run: PinnedRun, *, show: str, force: bool) -> list[str]:
-    """Runs the stale stages of a study, in order, logs them and returns their names."""
+def run_stages(
+    run: PinnedRun, *, show: str, force: bool, budget: SeedBudget | None = None
+) -> tuple[PinnedRun, list[str]]:
+    """Runs the stale stages of a study, in order, and again for each look that adds seeds.
+
+    Returns:
+        The run with the seeds of its last look, and the names of the stages that ran.
+    """
     request = run.request
     context = load_context(request)
-    with logged_run(context.working_folder, study=request.folder_name) as log:
+    with (
+        tags(tag_of(request.folder_name)),
+        logged_run(context.working_folder, study=request.folder_name) as log,
+    ):
         log.write("run started", commit=describe_commit(Path()), profile=request.profile)
         ran = [name for name in STAGES if run_stage(name, run, log, show=show, is_forced=force)]
+        while budget is not None and add_seeds(run.request, budget):
+            track_study(request)
+            run = pin_look(run)
+            ran += [name for name in STAGES if run_stage(name, run, log, show=show)]
         log.write("run ended", stages=ran)
-    return ran
+    return run, ran
 
 
-def run_stage(stage: str, run: PinnedRun, log: RunLog, *, show: str, is_forced: bool) -> bool:
+def run_stage(
+    stage: str, run: PinnedRun, log: RunLog, *, show: str, is_forced: bool = False
+) -> bool:
     """Runs and commits a stage if it is stale or forced; returns whether it ran."""
     if not (is_forced or is_stale(stage, run)):
         return False

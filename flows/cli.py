@@ -10,51 +10,71 @@ from contextlib import contextmanager
 import typer
 
 from flows.commands import (
+    ask,
+    compare,
     data,
+    disk,
     doctor,
     evaluate,
+    explain,
+    export,
     history,
+    init,
     logs,
-    losses,
     plan,
     prepare,
     run,
     schedule,
+    search,
     servers,
     studies,
     train,
 )
+from flows.commands import open as open_pages
 from flows.commands.terminal import make_harmless
+from flows.help import GroupedCommands, VersionOption, add_groups
 from flows.interrupts import MISTAKES, stopped_by_signals
+from flows.project_folder import check_project_folder
 from tasks.process import allow_restarts, collect_garbage_rarely
 from tasks.secrets import redact_logs
 from tasks.sources import choose_tree, hold_sources, imported_tree, is_pinned, pin_sources, use_tree
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_PINNED = ("baseline", "evaluate", "prepare", "run", "stage", "train")
+_PINNED = ("ask", "baseline", "evaluate", "prepare", "run", "stage", "train")
 """Commands that compute: they use pinned sources, so that edits in the folder do not reach them."""
 
 app = typer.Typer(
     name="dml",
+    cls=GroupedCommands,
     help="Ablations for deep metric learning: ask a question, get an answer with intervals.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="Examples: dml run main; dml train --set loss.name=triplet; dml up",
+    epilog="Examples: dml ask ~/photos; dml run main; dml train --set loss.name=triplet; dml up",
 )
 # In the order of `dml --help`.
-for _module in (
-    *(prepare, train, evaluate, losses, data),
-    *(run, history, plan, logs, studies),
-    *(servers, doctor, schedule),
-):
-    app.add_typer(_module.commands)
+add_groups(
+    app,
+    {
+        "Answer a question": (ask, run, open_pages, plan, studies, compare, history, logs),
+        "Take a model away": (export, search),
+        "Train one model": (prepare, train, evaluate, explain),
+        "Project and data": (init, data, disk),
+        "Servers and machine": (servers, schedule, doctor),
+    },
+)
+
+
+@app.callback()
+def options(version: VersionOption = False) -> None:
+    """Takes the options that come before a command."""
 
 
 def main() -> None:
     """Runs the command line; a mistake of the user ends in a message without a traceback."""
     with _reported_mistakes():
+        check_project_folder(sys.argv[1:])
         is_elsewhere = _use_sources(sys.argv[1:])
     if is_elsewhere:
         importlib.import_module("flows.cli").main()
@@ -64,7 +84,8 @@ def main() -> None:
     collect_garbage_rarely()
     _keep_loopback_off_proxies()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    logging.getLogger("dml_core").setLevel(logging.INFO)
+    for name in ("dml_core", "tasks.looks"):
+        logging.getLogger(name).setLevel(logging.INFO)
     redact_logs()
     with _reported_mistakes(), stopped_by_signals():
         app()

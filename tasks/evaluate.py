@@ -20,6 +20,7 @@ from dml_core.measures.results import (
 from dml_core.trials.journal import read_epochs, selected_score
 from tasks.guardian import guarded_folder
 from tasks.machine_faults import clear_machine_faults, is_momentary
+from tasks.step_progress import StepProgress, shown_step
 from tasks.study import StudyContext, StudyRequest, load_context
 
 GRID_FILE = "retrieval.png"
@@ -52,15 +53,16 @@ def evaluate_study(request: StudyRequest) -> Path:
     with clear_machine_faults(context.evaluate_folder.parent):
         for data in context.datasets:
             ensure_whole(data, (DEVELOPMENT, TEST))
-        try:
-            return _evaluate(context, winners)
-        except DamagedCheckpoint:
-            # Checked only now, so that intact checkpoints are not read twice.
-            restore_winners(context)
-            return _evaluate(context, winners)
+        with shown_step(f"evaluating {request.folder_name}") as progress:
+            try:
+                return _evaluate(context, winners, progress)
+            except DamagedCheckpoint:
+                # Checked only now, so that intact checkpoints are not read twice.
+                restore_winners(context)
+                return _evaluate(context, winners, progress)
 
 
-def _evaluate(context: StudyContext, winners: Path) -> Path:
+def _evaluate(context: StudyContext, winners: Path, progress: StepProgress) -> Path:
     from dml_core.measures.model_scores import evaluate_untrained, evaluate_winners
     from dml_core.measures.of_study import measure_study
     from tasks.versioning.winners import check_all_are_there
@@ -70,14 +72,17 @@ def _evaluate(context: StudyContext, winners: Path) -> Path:
     if workers > 1:
         # Without the guardian, the processes of a pool outlive a killed process.
         guarded_folder()
-    results = evaluate_winners(winners, workers=workers)
+    results = evaluate_winners(winners, workers=workers, on_progress=progress.count)
     scores = collect_scores(context.study.name, context.study.digest, results)
     configs = [winner.load_config() for winner in list_winners(winners)]
     images, _ = open_test(configs[0].data)
+    progress.say("scores without training")
     scores = replace(scores, untrained=evaluate_untrained(configs, images))
     target = context.evaluate_folder
     with folder_lock(target), replaced_folder(target) as folder:
+        progress.say("neighbours and map of the best model")
         _show_model(best_winner(context, scores), folder)
+        progress.say("measures")
         measure_study(context.study.definition.measures, winners, folder)
         write_scores(scores, folder)
     return target / SCORES_FILE

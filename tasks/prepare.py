@@ -7,6 +7,7 @@ from prefect import task
 
 from tasks.guardian import guarded_folder
 from tasks.machine_faults import is_momentary
+from tasks.step_progress import shown_step
 
 LOGGER = logging.getLogger(__name__)
 
@@ -27,7 +28,8 @@ def prepare_data(config: Any) -> dict[str, Any]:
     # Without the guardian, the processes of a pool outlive a killed process.
     guarded_folder()
     restore_before_preparing(config)
-    info = prepare_dataset(list_images(config), config)
+    with shown_step(f"preparing {config.folder_name}") as progress:
+        info = prepare_dataset(list_images(config), config, on_progress=progress.count)
     duplicates = describe_duplicates(info.duplicates)
     for line in duplicates:
         LOGGER.warning("%s: %s; listed in %s", config.folder_name, line, config.prepared_path)

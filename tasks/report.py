@@ -9,6 +9,7 @@ from typing import Any
 from prefect import task
 
 from dml_core.analysis.claims import Judgement, judge_claims
+from dml_core.analysis.convergence import find_late_gains
 from dml_core.analysis.observations import Observations, load_observations
 from dml_core.analysis.summary import StudySummary
 from dml_core.data.atomic_folder import folder_lock, replaced_folder
@@ -16,6 +17,7 @@ from dml_core.measures.results import read_scores
 from tasks.machine_faults import clear_machine_faults, is_momentary
 from tasks.report_page.answer import (
     FILE_NAME,
+    READING,
     Answer,
     count_verdicts,
     make_answer,
@@ -31,17 +33,11 @@ from tasks.report_page.tables import (
     make_factor_table,
     make_metric_table,
 )
+from tasks.report_page.take_away import make_take_away
+from tasks.step_progress import shown_step
 from tasks.study import StudyContext, StudyRequest, load_context
 
-__all__ = ["Answer", "read_answer", "write_report"]
-
-_READING = (
-    "Means over the seeds with 95 % intervals. A verdict (Welch's t-test) is given where a "
-    "difference is among the discoveries of all pairs of arms: at most 5 % of them are false, and "
-    "a study without any difference gives a verdict in at most 5 % of cases. It does not depend on "
-    "which arm is called the baseline. No difference worth having: two one-sided tests place it "
-    "within the smallest effect."
-)
+__all__ = ["Answer", "read_answer", "summarize_study", "write_report"]
 
 
 @task(retries=2, retry_delay_seconds=[2, 10], retry_condition_fn=is_momentary, timeout_seconds=900)
@@ -49,27 +45,42 @@ def write_report(request: StudyRequest, compare_url: str) -> Answer:
     """Writes the page, the figures with their numbers, and metrics.json; safe to run twice."""
     context = load_context(request)
     observations = load_observations(context.sweep_folder, context.evaluate_folder)
-    summary = summarize_scores(context.study, observations)
-    judgements = judge_claims(
-        context.study,
-        observations,
-        summary.comparisons,
-        smallest_effect=context.study.definition.smallest_effect,
-    )
+    summary, judgements = _summarize(context, observations)
     budget = json.loads((context.sweep_folder / "winners.json").read_text(encoding="utf-8"))
-    answer = make_answer(context.study, summary, budget, judgements).model_copy(
+    gains = find_late_gains(context.study, observations)
+    answer = make_answer(context.study, summary, budget, judgements, gains).model_copy(
         update={
             "report": str(context.report_folder / "index.html"),
             "compare_url": compare_url,
         }
     )
     target = context.report_folder
-    with clear_machine_faults(target.parent):
+    with clear_machine_faults(target.parent), shown_step(f"drawing the report of {target.name}"):
         with folder_lock(target), replaced_folder(target) as folder:
             _write_numbers(folder, answer, summary, observations)
             _write_pages(folder, context, answer, (summary, judgements, observations))
         write_front_page(target.parent)
     return answer
+
+
+def summarize_study(context: StudyContext) -> tuple[StudySummary, list[Judgement]]:
+    """Returns what the evaluated winners of a study say of its arms and of its claims."""
+    observations = load_observations(context.sweep_folder, context.evaluate_folder)
+    return _summarize(context, observations)
+
+
+def _summarize(
+    context: StudyContext, observations: Observations
+) -> tuple[StudySummary, list[Judgement]]:
+    summary = summarize_scores(context.study, observations)
+    judgements = judge_claims(
+        context.study,
+        observations,
+        summary.comparisons,
+        smallest_effect=context.study.definition.smallest_effect,
+        num_looks=context.study.num_looks,
+    )
+    return summary, judgements
 
 
 def read_answer(context: StudyContext) -> Answer:
@@ -93,7 +104,8 @@ def _write_pages(
         "arm_table": make_arm_table(summary, answer.budget, metric=answer.metric),
         "factor_table": make_factor_table(summary, metric=answer.metric),
         "metric_table": make_metric_table(study, observations),
-        "reading": _READING,
+        "reading": READING,
+        "take_away": make_take_away(context, answer),
         "facts": facts,
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
     }

@@ -19,6 +19,15 @@ KEPT_RUNS = 50
 """Logs of older runs are removed when a new one begins."""
 _LOGGERS = ("dml_core", "tasks", "flows")
 
+EVENTS = logging.getLogger("dml.events")
+"""Repeats the events of runs for the pages of Prefect, which takes them up where it is set up to;
+never for the terminal, which shows them in its own way."""
+EVENTS.propagate = False
+EVENTS.setLevel(logging.INFO)
+EVENTS.addHandler(logging.NullHandler())
+_NOT_REPEATED = ("epoch", "message")
+"""Epochs are too many for a page, and messages get there by their own loggers."""
+
 _open: dict[Path, "RunLog"] = {}
 """The logs that this process writes now, by the folder of the study."""
 
@@ -41,6 +50,10 @@ class RunLog:
         # A full disk must not end a sweep that can continue without its log.
         with suppress(OSError):
             os.write(self._descriptor, text.encode() + b"\n")
+        if event not in _NOT_REPEATED:
+            # A page shows time and level by itself.
+            shown = redact(describe_line({**line, "time": "", "level": "info"}))
+            EVENTS.log(logging.getLevelNamesMapping()[level.upper()], "%s", shown)
 
     def close(self) -> None:
         """Ends the log."""
@@ -111,6 +124,32 @@ def read_log(path: Path) -> Iterator[Mapping[str, Any]]:
                 continue
             if isinstance(line, dict):
                 yield line
+
+
+def describe_line(line: Mapping[str, Any]) -> str:
+    """Returns a line of a log as readable text."""
+    clock = str(line.get("time", ""))[:19].replace("T", " ")
+    parts = [f"{clock} {line.get('event', '')}".strip()]
+    if "trial" in line:
+        parts.append(str(line["trial"]))
+    if "stage" in line:
+        parts.append(str(line["stage"]))
+    if "epoch" in line:
+        parts.append(f"epoch {line['epoch']}")
+    if "node" in line:
+        parts.append(f"on {line['node']}")
+    if "status" in line:
+        parts.append(str(line["status"]))
+    if "seconds" in line:
+        parts.append(f"{line['seconds']:.1f} s")
+    numbers = line.get("numbers") or {}
+    parts += [f"{name} {value:.4f}" for name, value in list(numbers.items())[:4]]
+    if "score" in line:
+        parts.append(f"score {line['score']:.4f}")
+    if "message" in line:
+        parts.append(str(line["message"]))
+    mark = "" if line.get("level") in ("info", None) else f"{str(line['level']).upper()}: "
+    return mark + ", ".join(parts)
 
 
 def _remove_old(folder: Path) -> None:

@@ -16,15 +16,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from dml_core.config import ConfigError
 from dml_core.config.data import DataBase
 from dml_core.config.loading import ProjectConfig, load_project_config
+from dml_core.config.problems import suggest
 from dml_core.config.yaml_files import read_yaml_text
 from dml_core.data.prepared import open_development
 from dml_core.data.records import DatasetError
+from dml_core.studies.added_seeds import read_added
 from dml_core.studies.arm_checks import TrainingSize
 from dml_core.studies.definition import NAME_PATTERN
 from dml_core.studies.loading import check_batches, is_file_itself, load_study
 from dml_core.studies.resolved import ResolvedStudy
 
 STUDIES_FOLDER = Path("studies")
+SEEDS_SUFFIX = ".seeds.json"
 
 
 class StudyRequest(BaseModel):
@@ -44,6 +47,9 @@ class StudyRequest(BaseModel):
     """Content of params.yaml when the run began; None reads the file."""
     study_text: str | None = Field(default=None, repr=False)
     """Content of the study's file when the run began; None reads the file."""
+    seeds_text: str | None = Field(default=None, repr=False)
+    """Content of the file of added seeds when the run or its last look began, empty if there is
+    none; None reads the file."""
 
     @property
     def folder_name(self) -> str:
@@ -55,6 +61,11 @@ class StudyRequest(BaseModel):
         if self.overrides:
             parts.append(hashlib.sha256("\n".join(self.overrides).encode()).hexdigest()[:8])
         return "@".join(parts)
+
+    @property
+    def seeds_path(self) -> Path:
+        """The file of the seeds that `dml run --until-decided` has added."""
+        return STUDIES_FOLDER / f"{self.folder_name}{SEEDS_SUFFIX}"
 
 
 @dataclass(frozen=True)
@@ -121,7 +132,13 @@ def pin_files(request: StudyRequest) -> StudyRequest:
 
     A run takes minutes or days, and its files may be edited meanwhile.
     """
-    return _fill_texts(request.model_copy(update={"params_text": None, "study_text": None}))
+    texts = ("params_text", "study_text", "seeds_text")
+    return _fill_texts(request.model_copy(update=dict.fromkeys(texts)))
+
+
+def pin_seeds(request: StudyRequest) -> StudyRequest:
+    """Returns the request with the added seeds of now; its other files stay those of its start."""
+    return _fill_texts(request.model_copy(update={"seeds_text": None}))
 
 
 def load_project(request: StudyRequest) -> ProjectConfig:
@@ -137,7 +154,10 @@ def load_context(request: StudyRequest) -> StudyContext:
     A process parses the same content once. A request without texts reads its files each time, and
     the data's sizes are checked each time, since a stage may have prepared them meanwhile.
     """
-    project, study = _parse_study(_fill_texts(request))
+    filled = _fill_texts(request)
+    if filled.study_text is None:
+        check_study_exists(request.study)
+    project, study = _parse_study(filled)
     context = StudyContext(request, project, study)
     for data in context.datasets:
         if is_prepared(data):
@@ -155,6 +175,9 @@ def _fill_texts(request: StudyRequest) -> StudyRequest:
     # The stage that prepares the data runs without a study.
     if request.study_text is None and (path := _study_path(request)).exists():
         texts["study_text"] = read_yaml_text(path)
+    if request.seeds_text is None:
+        path = request.seeds_path
+        texts["seeds_text"] = read_yaml_text(path) if path.exists() else ""
     return request.model_copy(update=texts)
 
 
@@ -167,16 +190,37 @@ def _parse_project(params: str, overrides: tuple[str, ...], text: str) -> Projec
 def _parse_study(request: StudyRequest) -> tuple[ProjectConfig, ResolvedStudy]:
     """Parses the texts of a request; failures are not cached."""
     project, path = load_project(request), _study_path(request)
-    return project, load_study(path, project, profile=request.profile, text=request.study_text)
+    added = read_added(request.seeds_path, request.seeds_text or "")
+    study = load_study(path, project, profile=request.profile, text=request.study_text, added=added)
+    return project, study
 
 
 def _study_path(request: StudyRequest) -> Path:
     return STUDIES_FOLDER / f"{request.study}.yaml"
 
 
+def check_study_exists(study: str, folder: Path = STUDIES_FOLDER) -> None:
+    """Raises UnknownStudy with the nearest name unless a folder has the file of a study."""
+    if (folder / f"{study}.yaml").is_file():
+        return
+    known = sorted(path.stem for path in folder.glob("*.yaml"))
+    name, _, profile = study.partition("@")
+    advice = suggest(study, known) or f" There are: {', '.join(known) or 'none'}."
+    if profile and name in known:
+        advice = f" A profile is an option: {name} --profile {profile}"
+    raise UnknownStudy(f"there is no study {study!r} in {folder}/.{advice}")
+
+
+class UnknownStudy(FileNotFoundError):
+    """No file defines the study; the message has the nearest name."""
+
+
 def _check_name(study: str) -> None:
     # Results are written to folders of this name, which are replaced.
     if not re.fullmatch(NAME_PATTERN, study):
+        # It is no path, but a name with a profile.
+        if "@" in study:
+            check_study_exists(study)
         raise ConfigError(
             f"study {study!r}",
             [f"must be the name of a file in {STUDIES_FOLDER}/ without its ending, not a path."],

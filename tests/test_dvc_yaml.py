@@ -60,8 +60,9 @@ def test_every_code_dependency_exists():
     assert [name for name in names if "$" not in name and not (ROOT / name).exists()] == []
 
 
-# What runs around a stage: locks, logs, retries, the restoring of damaged files.
+# What runs around a stage: imports, locks, logs, retries, the restoring of damaged files.
 AROUND = {
+    "dml_core/lazy_names.py",
     "dml_core/process_memory.py",
     "tasks/guardian.py",
     "tasks/machine_faults.py",
@@ -69,6 +70,7 @@ AROUND = {
     "tasks/process.py",
     "tasks/run_log.py",
     "tasks/sources.py",
+    "tasks/step_progress.py",
     "tasks/study.py",
     "tasks/versioning",
 }

@@ -65,6 +65,7 @@ arms:
   large: {model.embedding_dim: 8}
 nuisance: {optimizer.learning_rate: {log_uniform: [0.001, 0.01]}}
 trials_per_arm: 2
+edge_rounds: 0
 seeds: [0, 1]
 """
 DATABASES = (Path(".dml") / "prefect" / "prefect.db", Path("mlflow.db"))

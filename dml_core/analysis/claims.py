@@ -1,7 +1,7 @@
 """Decides by rule whether a study's numbers support what a paper claims."""
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
@@ -9,71 +9,22 @@ from typing import Any, Literal
 import numpy as np
 
 from dml_core.analysis.estimates import (
+    MOST_SEEDS,
     ArmMeans,
     Contrasts,
     Interval,
+    count_seeds_needed,
     estimate_mean,
     find_discoveries,
 )
+from dml_core.analysis.narrowing import list_claimed_arms, narrow_claim
 from dml_core.analysis.observations import Observations, answer_metric
-from dml_core.analysis.verdicts import SMALLEST_EFFECT, Comparisons, Verdict
+from dml_core.analysis.verdicts import SMALLEST_EFFECT, Comparisons, Verdict, find_level
 from dml_core.config.loading import to_flat_dict
 from dml_core.studies.definition import Claim, Side, Trend
 from dml_core.studies.metrics import RATIO, Unit, unit_of
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.studies.result_checks import is_number
-
-
-def narrow_claim(claim: Claim, run: Set[str]) -> tuple[Claim, list[str]]:
-    """Returns a claim restricted to the arms of the run, and the names of the removed arms.
-
-    Two sides with the same number of arms are pairs (such as the same embedding size of two
-    losses), and a pair is kept or removed as a whole: otherwise a profile could compare long
-    embeddings with short ones. A claim that would lose a whole side is returned unchanged.
-    """
-    narrowed = _narrow_trend(claim, run) if claim.trend is not None else _narrow_sides(claim, run)
-    lost = [arm for arm in _list_arms(claim) if arm not in _list_arms(narrowed)]
-    return narrowed, lost
-
-
-def _narrow_trend(claim: Claim, run: Set[str]) -> Claim:
-    assert claim.trend is not None
-    kept = tuple(arm for arm in claim.trend.arms if arm in run)
-    if not kept:
-        return claim
-    return claim.model_copy(update={"trend": claim.trend.model_copy(update={"arms": kept})})
-
-
-def _narrow_sides(claim: Claim, run: Set[str]) -> Claim:
-    assert claim.left is not None
-    if claim.right is None:
-        left = tuple(arm for arm in claim.left.arms if arm in run)
-        return claim.model_copy(update={"left": _with_arms(claim.left, left)}) if left else claim
-    left, right = _keep_arms(claim.left.arms, claim.right.arms, run)
-    if not left or not right:
-        return claim
-    update = {"left": _with_arms(claim.left, left), "right": _with_arms(claim.right, right)}
-    return claim.model_copy(update=update)
-
-
-def _keep_arms(
-    left: tuple[str, ...], right: tuple[str, ...], run: Set[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    if len(left) != len(right):
-        return tuple(a for a in left if a in run), tuple(a for a in right if a in run)
-    pairs = [(a, b) for a, b in zip(left, right, strict=True) if a in run and b in run]
-    return tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
-
-
-def _with_arms(side: Side, arms: tuple[str, ...]) -> Side:
-    return side.model_copy(update={"arms": arms})
-
-
-def _list_arms(claim: Claim) -> list[str]:
-    if claim.trend is not None:
-        return list(claim.trend.arms)
-    sides = [side for side in (claim.left, claim.right) if side is not None]
-    return list(dict.fromkeys(arm for side in sides for arm in side.arms))
 
 
 def _describe(claim: Claim, effect: "_Effect", verdict: "ClaimVerdict", because: str) -> str:
@@ -149,6 +100,8 @@ class Judgement:
     num_seeds: int
     explanation: str
     """One plain sentence with the numbers, or why the claim cannot be judged."""
+    open_arms: tuple[str, ...] = ()
+    """The arms that more seeds would help; none where the claim is decided or cannot be judged."""
 
 
 class Untold(Exception):
@@ -167,6 +120,11 @@ class _Effect:
     is_exact: bool
 
     @property
+    def has_spread(self) -> bool:
+        """Whether the seeds differ, so that their number can be weighed."""
+        return self.error > 0 and self.num_seeds > 1
+
+    @property
     def contrasts(self) -> Contrasts:
         """The same as arrays of one."""
         return Contrasts(np.array([self.value]), np.array([self.error]), np.array([self.freedom]))
@@ -183,6 +141,7 @@ def judge_claims(
     comparisons: Comparisons,
     *,
     smallest_effect: float = SMALLEST_EFFECT,
+    num_looks: int = 1,
 ) -> list[Judgement]:
     """Returns a judgement for each claim of a study, in their order.
 
@@ -196,23 +155,68 @@ def judge_claims(
         observations: the numbers.
         comparisons: of all pairs of arms by the study's metric.
         smallest_effect: the smallest difference worth having, for shares.
+        num_looks: how often the growing results are judged in all.
     """
     run = {arm.name for arm in study.arms}
     narrowed = [narrow_claim(claim, run) for claim in study.definition.claims]
     claims = [claim for claim, _ in narrowed]
     effects = [_estimate(claim, study, observations) for claim in claims]
-    verdicts = _judge_family(claims, effects, smallest_effect)
+    level = find_level(num_looks)
+    verdicts = _judge_family(claims, effects, smallest_effect, alpha=level)
     for place, (claim, effect) in enumerate(zip(claims, effects, strict=True)):
         if isinstance(effect, _Effect) and (pair := _find_pair(claim, study)):
             verdicts[place] = _follow_pair(claim, comparisons[pair].verdict, effect)
     judgements = []
     for (claim, lost), effect, verdict in zip(narrowed, effects, verdicts, strict=True):
         judgement = _put_together(claim, effect, *verdict)
+        if isinstance(effect, _Effect) and judgement.verdict == "cannot tell":
+            pair = _find_pair(claim, study)
+            needed = (
+                comparisons[pair].seeds_needed
+                if pair is not None
+                else _count_needed(claim, effect, smallest_effect, level=level)
+            )
+            judgement = replace(
+                judgement,
+                explanation=f"{judgement.explanation}{_say_needed(effect, needed)}",
+                open_arms=tuple(list_claimed_arms(claim)) or tuple(run),
+            )
         if lost:
             explanation = f"{judgement.explanation} Not run here: {', '.join(lost)}."
             judgement = replace(judgement, explanation=explanation)
         judgements.append(judgement)
     return judgements
+
+
+def _count_needed(
+    claim: Claim, effect: "_Effect", smallest_effect: float, *, level: float
+) -> int | None:
+    """Returns about how many seeds an arm would decide an open claim, for the effect seen."""
+    if not effect.has_spread:
+        return None
+    signed = effect.value if claim.expect != "lower" else -effect.value
+    limit = claim.by if claim.expect != "within" else math.copysign(claim.by, signed)
+    # The level of the two-sided test is split between its directions.
+    options = [(abs(signed - limit), level / 2)]
+    is_share = unit_of(effect.metric).is_share and not claim.ratio
+    if claim.by == 0 and is_share and not is_level(claim):
+        options.append((smallest_effect - abs(signed), level))
+    deviation = effect.error * math.sqrt(effect.num_seeds)
+    counts = [
+        count_seeds_needed((deviation, 0.0), distance=distance, level=each)
+        for distance, each in options
+        if distance > 0
+    ]
+    known = [count for count in counts if count is not None]
+    return max(min(known), effect.num_seeds + 1) if known else None
+
+
+def _say_needed(effect: "_Effect", needed: int | None) -> str:
+    if not effect.has_spread:
+        return ""
+    if needed is None:
+        return f" No number of seeds up to {MOST_SEEDS:,} would decide this."
+    return f" About {needed} seeds an arm would decide."
 
 
 def _put_together(
@@ -255,15 +259,20 @@ def _follow_pair(claim: Claim, verdict: Verdict, effect: _Effect) -> tuple[Claim
 
 
 def _judge_family(
-    claims: Sequence[Claim], effects: Sequence["_Effect | Untold"], smallest_effect: float
+    claims: Sequence[Claim],
+    effects: Sequence["_Effect | Untold"],
+    smallest_effect: float,
+    *,
+    alpha: float,
 ) -> list[tuple[ClaimVerdict, str]]:
     """Judges all claims as one family."""
-    tested = [
-        e if isinstance(e, _Effect) and e.num_seeds > 1 and e.error > 0 else None for e in effects
-    ]
-    differs = find_discoveries([_p_beyond(c, e) for c, e in zip(claims, tested, strict=True)])
+    tested = [e if isinstance(e, _Effect) and e.has_spread else None for e in effects]
+    differs = find_discoveries(
+        [_p_beyond(c, e) for c, e in zip(claims, tested, strict=True)], alpha=alpha
+    )
     within = find_discoveries(
-        [_p_within(c, e, smallest_effect) for c, e in zip(claims, tested, strict=True)]
+        [_p_within(c, e, smallest_effect) for c, e in zip(claims, tested, strict=True)],
+        alpha=alpha,
     )
     verdicts: list[tuple[ClaimVerdict, str]] = []
     for place, (claim, effect) in enumerate(zip(claims, effects, strict=True)):

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from dml_core.analysis.estimates import ArmMeans, Interval
-from dml_core.analysis.verdicts import OPEN, SAME, SMALLEST_EFFECT, Scores, Verdict, decide
+from dml_core.analysis.verdicts import (
+    OPEN,
+    SAME,
+    SMALLEST_EFFECT,
+    Scores,
+    Verdict,
+    decide,
+    find_level,
+)
 from dml_core.config.loading import to_flat_dict
 from dml_core.studies.resolved import ResolvedStudy
 
@@ -51,6 +59,7 @@ def pool_factors(
     *,
     smallest_effect: float = SMALLEST_EFFECT,
     higher_is_better: bool = True,
+    num_looks: int = 1,
 ) -> list[FactorEffect]:
     """Returns the pooled effects of all factors that differ alone in two or more pairs of arms.
 
@@ -62,6 +71,7 @@ def pool_factors(
         coordinates: of each arm.
         smallest_effect: the smallest difference worth having.
         higher_is_better: False for distances and costs.
+        num_looks: how often the growing results are judged in all.
     """
     arms = [arm for arm in coordinates if len(scores_by_arm.get(arm, ())) > 1]
     if len(arms) < 3:
@@ -75,7 +85,7 @@ def pool_factors(
     if not effects:
         return []
     found = means.contrast([weights for *_, weights in effects])
-    codes = decide(found, smallest_effect=smallest_effect, alpha=0.05)
+    codes = decide(found, smallest_effect=smallest_effect, alpha=find_level(num_looks))
     lows, highs = found.interval()
     sign = 1 if higher_is_better else -1
     return [

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from dml_core.analysis.estimates import (
     ArmMeans,
     Interval,
@@ -11,7 +13,7 @@ from dml_core.analysis.estimates import (
     estimate_mean,
     find_discoveries,
 )
-from dml_core.analysis.verdicts import Comparisons, Scores, pair_weights
+from dml_core.analysis.verdicts import Comparisons, Scores, find_level, pair_weights
 from dml_core.studies.metrics import Unit
 
 Kind = Literal["use", "any", "open", "do not train", "nothing"]
@@ -61,7 +63,11 @@ def lead_confidence(num_arms: int) -> float:
 
 
 def find_beaten(
-    scores_by_arm: Mapping[str, Scores], untrained: float, *, higher_is_better: bool
+    scores_by_arm: Mapping[str, Scores],
+    untrained: float,
+    *,
+    higher_is_better: bool,
+    num_looks: int = 1,
 ) -> dict[str, bool | None]:
     """Returns for each arm whether it beats the untrained score; None where that is open.
 
@@ -73,12 +79,40 @@ def find_beaten(
         arm: estimate_mean([sign * (value - untrained) for value in values])
         for arm, values in tested.items()
     }
-    found = find_discoveries([float(each.p_value) for each in estimates.values()])
+    p_values = [float(each.p_value) for each in estimates.values()]
+    found = find_discoveries(p_values, alpha=find_level(num_looks))
     beaten: dict[str, bool | None] = dict.fromkeys(scores_by_arm)
     for (arm, estimate), is_found in zip(estimates.items(), found, strict=True):
         if is_found:
             beaten[arm] = bool(estimate.mean > 0)
     return beaten
+
+
+def estimate_arms(
+    scores_by_arm: Mapping[str, Scores], *, higher_is_better: bool = True
+) -> dict[str, dict[str, float]]:
+    """Returns the numbers that belong beside each arm's mean, for arms with two or more seeds.
+
+    `low` and `high` bound the mean's 95 % interval. `p_better` is the probability that the arm is
+    truly better than the best of the others; a single arm has none.
+    """
+    tested = {arm: scores for arm, scores in scores_by_arm.items() if len(scores) > 1}
+    found: dict[str, dict[str, float]] = {}
+    for arm, scores in tested.items():
+        estimate = estimate_mean(list(scores.values()))
+        found[arm] = {"low": float(estimate.low), "high": float(estimate.high)}
+    if len(tested) < 2:
+        return found
+    means = ArmMeans.of(list(tested.values()))
+    best, second = np.argsort(means.mean if not higher_is_better else -means.mean)[:2]
+    weights = np.eye(len(tested))
+    weights[:, best] -= 1.0
+    weights[best] = 0.0
+    weights[best, [best, second]] = 1.0, -1.0
+    chances = means.contrast(weights).chance_above_zero
+    for arm, chance in zip(found, chances, strict=True):
+        found[arm]["p_better"] = float(chance if higher_is_better else 1 - chance)
+    return found
 
 
 def recommend(
@@ -90,6 +124,7 @@ def recommend(
     smallest_effect: float,
     higher_is_better: bool = True,
     untrained: Untrained | None = None,
+    num_looks: int = 1,
     remedy: str = "",
 ) -> Recommendation:
     """Returns which arm to use.
@@ -102,6 +137,7 @@ def recommend(
         smallest_effect: the smallest difference worth having.
         higher_is_better: False for distances and costs.
         untrained: what no training gives, where it is known.
+        num_looks: how often the growing results are judged in all.
         remedy: how to add seeds.
     """
     means = {arm: compute_mean(s.values()) for arm, s in scores_by_arm.items() if s}
@@ -124,7 +160,12 @@ def recommend(
         "open": lambda: sentences.say_open(best, undecided, seeds_needed),
     }[kind]()
     if untrained is not None:
-        beaten = find_beaten(scores_by_arm, untrained.score, higher_is_better=higher_is_better)
+        beaten = find_beaten(
+            scores_by_arm,
+            untrained.score,
+            higher_is_better=higher_is_better,
+            num_looks=num_looks,
+        )
         is_above = (means[best] > untrained.score) == higher_is_better
         if not is_above or beaten[best] is False:
             kind, text = "do not train", sentences.say_do_not_train(best, untrained)

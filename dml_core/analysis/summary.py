@@ -111,11 +111,17 @@ def summarize(
         smallest_effect=smallest_effect,
         higher_is_better=higher_is_better,
         untrained=untrained,
+        num_looks=num_looks,
         remedy=remedy,
     )
     beaten: Mapping[str, bool | None] = {}
     if untrained is not None:
-        beaten = find_beaten(scores_by_arm, untrained.score, higher_is_better=higher_is_better)
+        beaten = find_beaten(
+            scores_by_arm,
+            untrained.score,
+            higher_is_better=higher_is_better,
+            num_looks=num_looks,
+        )
     rows = [
         _summarize_arm(arm, scores, comparisons, chosen, recommendation.best, beaten.get(arm), unit)
         for arm, scores in scores_by_arm.items()
@@ -125,6 +131,7 @@ def summarize(
         coordinates or {},
         smallest_effect=smallest_effect,
         higher_is_better=higher_is_better,
+        num_looks=num_looks,
     )
     return StudySummary(
         rows, comparisons, recommendation, factors, unit, smallest_effect, untrained

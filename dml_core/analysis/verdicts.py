@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
@@ -34,9 +35,23 @@ _OPPOSITE: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
 
 SMALLEST_EFFECT = 0.01
 """A difference worth having, by default: one point of a share."""
+SMALLEST_SHARE = 0.02
+"""The smallest difference worth having of a metric that is no share (a cost, a distance), relative
+to its mean over all arms."""
 POCOCK_LEVELS = (0.05, 0.0294, 0.0221, 0.0182, 0.0158, 0.0142, 0.0130, 0.0120, 0.0112, 0.0106)
 """The level of each of 1, 2, 3 ... looks at growing data that keeps the error over all of them at
 5 % (Pocock, 1977). docs/statistics.md checks it for our procedure."""
+
+
+def find_level(num_looks: int) -> float:
+    """Returns the level at which each of so many looks is judged."""
+    return POCOCK_LEVELS[min(num_looks, len(POCOCK_LEVELS)) - 1]
+
+
+def relative_effect(scores_by_arm: Mapping[str, Scores]) -> float:
+    """Returns the smallest difference worth having of a metric that is no share."""
+    means = [fmean(scores.values()) for scores in scores_by_arm.values() if scores]
+    return SMALLEST_SHARE * abs(fmean(means)) if means and fmean(means) else SMALLEST_SHARE
 
 
 @dataclass(frozen=True)
@@ -120,7 +135,7 @@ def compare_arms(
     samples = {arm: list(scores.values()) for arm, scores in scores_by_arm.items()}
     for values in samples.values():
         check_finite(np.array(values, dtype=np.float64))
-    alpha = POCOCK_LEVELS[min(num_looks, len(POCOCK_LEVELS)) - 1]
+    alpha = find_level(num_looks)
     pairs = {pair: _describe_untested(pair, samples) for pair in combinations(samples, 2)}
     tested = [arm for arm, values in samples.items() if len(values) > 1]
     if len(tested) > 1:

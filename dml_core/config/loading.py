@@ -113,7 +113,7 @@ def resolve_trial_config(*layers: Layer, source: str = "the configuration") -> T
     merged = to_flat_dict(TrialConfig())
     for layer in layers:
         merged = _merge(merged, flatten(layer))
-    kinds = {section: sorted(classes) for section, classes in _chosen_sections().items()}
+    kinds = {section: sorted(classes) for section, classes in chosen_sections().items()}
     try:
         return TrialConfig.model_validate(unflatten(merged, source=source))
     except ValidationError as error:
@@ -128,7 +128,7 @@ def put_over(lower: Layer, upper: Layer) -> dict[str, Any]:
     are dropped, such as data.images_per_class if the upper layer selects cub200.
     """
     kept = dict(lower)
-    for section, classes in _chosen_sections().items():
+    for section, classes in chosen_sections().items():
         kind = classes.get(str(upper.get(f"{section}.name")))
         if kind is None:
             continue
@@ -174,7 +174,7 @@ def to_flat_dict(config: BaseModel) -> dict[str, Any]:
     return flatten(config.model_dump(mode="json"))
 
 
-def _chosen_sections() -> dict[str, dict[str, type[ChosenSection]]]:
+def chosen_sections() -> dict[str, dict[str, type[ChosenSection]]]:
     """Returns, for each section with kinds, the class of each kind by name."""
     sections: dict[str, dict[str, type[ChosenSection]]] = {}
     for section, field in TrialConfig.model_fields.items():
@@ -195,7 +195,7 @@ def _classes_of(annotation: Any) -> Iterable[type[ChosenSection]]:
 def _merge(lower: Layer, upper: Layer) -> dict[str, Any]:
     """Merges `upper` over `lower`; selecting another kind drops the fields of the previous kind."""
     kept = dict(lower)
-    for section, classes in _chosen_sections().items():
+    for section, classes in chosen_sections().items():
         name_key = f"{section}.name"
         old, new = lower.get(name_key), upper.get(name_key)
         if name_key not in upper or new == old:
@@ -216,7 +216,7 @@ def _inherited(kind: type[ChosenSection] | None) -> set[str]:
 def _known_keys(merged: Layer) -> list[str]:
     """Returns all dotted keys of the selected kinds."""
     keys: list[str] = []
-    sections = _chosen_sections()
+    sections = chosen_sections()
     for section, field in TrialConfig.model_fields.items():
         model: Any = type(field.default)
         if section in sections:

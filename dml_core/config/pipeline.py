@@ -32,7 +32,7 @@ class SweepConfig(Section):
     collapsed trials do not count."""
     max_restarts: int = Field(default=3, ge=0)
     """How often a trial resumes from its last checkpoint after its worker died, hung or ran out of
-    memory."""
+    memory. Workers that die before they begin the trial, as on a lost node, do not count."""
     trial_timeout_seconds: float = Field(default=0.0, ge=0)
     """A trial that finishes no epoch for this long is stopped and resumes from its last checkpoint,
     up to max_restarts times; then it fails. 0 sets no limit."""

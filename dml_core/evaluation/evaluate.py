@@ -3,12 +3,14 @@
 # D = embedding dim, L = label columns, N = images
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from dml_core.config.arguments import read_arguments, takes_fields_of
 from dml_core.config.trial import EvaluationConfig
 from dml_core.data.inputs import Inputs, plain_batches
 from dml_core.evaluation.arrays import (
@@ -28,15 +30,18 @@ from dml_core.evaluation.neighbors import BinarySearch, NeighborSearch
 from dml_core.evaluation.retrieval import count_relevant, score_retrieval, score_synthetic
 
 
+@takes_fields_of(EvaluationConfig)
 def evaluate_embeddings(
-    embeddings: npt.NDArray[np.floating],
-    labels: npt.NDArray[np.integer],
+    embeddings: npt.ArrayLike | Tensor,
+    labels: npt.ArrayLike | Tensor,
     *,
-    config: EvaluationConfig,
-    metric: Metric,
-    roles: npt.NDArray[np.str_] | None = None,
-    continuous: npt.NDArray[np.floating] | None = None,
+    gallery: tuple[npt.ArrayLike | Tensor, npt.ArrayLike | Tensor] | None = None,
+    metric: Metric = "cosine",
+    roles: npt.ArrayLike | None = None,
+    continuous: npt.ArrayLike | Tensor | None = None,
     seed: int = 0,
+    config: EvaluationConfig | None = None,
+    **options: Any,
 ) -> dict[str, float]:
     """Returns every configured metric by name, in the order of the report.
 
@@ -48,37 +53,75 @@ def evaluate_embeddings(
     continuous labels only. The inputs are not modified.
 
     Args:
-        embeddings: (N, D), finite, compared in float32.
+        embeddings: (N, D) array or tensor, finite, compared in float32.
         labels: (N,) class ids.
-        config: the metrics to compute.
+        gallery: embeddings and labels to search in; all images above are then queries.
         metric: distance that the embeddings were trained for.
         roles: (N,) with `query` and `gallery`, queries are searched in the gallery only;
             otherwise every image is searched among all others.
         continuous: (N, L) finite labels.
         seed: seed of k-means.
+        config: the metrics to compute; None takes the defaults.
+        options: fields of EvaluationConfig that differ from config, such as `recall_at`.
 
     Raises:
         ValueError: when embeddings or labels cannot be ranked, or no query has a relevant item.
     """
-    vectors = check_embeddings(embeddings)
-    class_ids = check_labels(labels, num_rows=len(vectors))
-    sets = split_by_role(roles, num_rows=len(vectors))
+    given = {**dict(config or ()), **options}
+    found = read_arguments(evaluate_embeddings, EvaluationConfig, given=given)
+    chosen: EvaluationConfig = found[EvaluationConfig]
+    if gallery is not None:
+        if roles is not None or continuous is not None:
+            raise ValueError(
+                "evaluation: gallery must be given without roles and continuous labels, which "
+                "describe one table of images. Join both tables and give roles."
+            )
+        embeddings, labels, roles = _join_gallery(embeddings, labels, *gallery)
+    vectors = check_embeddings(_as_array(embeddings))
+    class_ids = check_labels(_as_array(labels), num_rows=len(vectors))
+    sets = split_by_role(None if roles is None else np.asarray(roles), num_rows=len(vectors))
     num_relevant = count_relevant(*sets.split(class_ids))
     num_queries = int(np.count_nonzero(num_relevant))
     if num_queries == 0 and continuous is None:
         raise _no_relevant_items(len(num_relevant))
     numbers: dict[str, float] = {}
     if num_queries:
-        numbers |= _retrieval_numbers(vectors, class_ids, sets, config=config, metric=metric)
-        numbers |= _clustering_numbers(vectors, class_ids, config=config, metric=metric, seed=seed)
-        numbers |= _binary_numbers(vectors, class_ids, sets, config=config)
-        numbers |= _synthetic_numbers(vectors, class_ids, config=config, metric=metric)
+        numbers |= _retrieval_numbers(vectors, class_ids, sets, config=chosen, metric=metric)
+        numbers |= _clustering_numbers(vectors, class_ids, config=chosen, metric=metric, seed=seed)
+        numbers |= _binary_numbers(vectors, class_ids, sets, config=chosen)
+        numbers |= _synthetic_numbers(vectors, class_ids, config=chosen, metric=metric)
     if continuous is not None:
-        values = check_continuous(continuous, num_rows=len(vectors))
-        numbers |= _continuous_numbers(vectors, values, sets, config=config, metric=metric)
+        values = check_continuous(_as_array(continuous), num_rows=len(vectors))
+        numbers |= _continuous_numbers(vectors, values, sets, config=chosen, metric=metric)
     numbers["num_queries"] = float(num_queries)
     numbers["num_queries_left_out"] = float(len(num_relevant) - num_queries)
     return numbers
+
+
+def _as_array(values: npt.ArrayLike | Tensor) -> npt.NDArray[Any]:
+    if not isinstance(values, Tensor):
+        return np.asarray(values)
+    plain = values.detach().cpu()
+    # Numpy has no bfloat16.
+    return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+
+
+def _join_gallery(
+    queries: npt.ArrayLike | Tensor,
+    query_labels: npt.ArrayLike | Tensor,
+    gallery: npt.ArrayLike | Tensor,
+    gallery_labels: npt.ArrayLike | Tensor,
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[np.str_]]:
+    """Returns queries and gallery as one table with roles."""
+    above, below = _as_array(queries), _as_array(gallery)
+    if above.ndim != 2 or above.shape[1:] != below.shape[1:]:
+        raise ValueError(
+            "evaluation: queries and gallery must be tables with the same number of columns. "
+            f"Got shapes {above.shape} and {below.shape}."
+        )
+    labels = np.concatenate([_as_array(query_labels), _as_array(gallery_labels)])
+    roles = np.repeat(["query", "gallery"], [len(above), len(below)])
+    return np.concatenate([above, below]), labels, roles
 
 
 def _no_relevant_items(num_queries: int) -> ValueError:

@@ -21,24 +21,23 @@ class ArcFaceLoss(ProxyLoss):
     probability.
     """
 
-    def __init__(self, config: ArcFaceConfig, *, num_classes: int, embedding_dim: int) -> None:
-        super().__init__(config, num_classes=num_classes, embedding_dim=embedding_dim)
-        self.margin = config.margin
-        self.scale = config.scale
+    config_class = ArcFaceConfig
+    config: ArcFaceConfig
 
-    def initialize_proxies(self) -> None:
+    def initialize_proxies(self, generator: torch.Generator | None = None) -> None:
         """Draws from U(-1/sqrt(D), 1/sqrt(D)), as NormSoftmax, which is ArcFace with margin 0."""
         bound = self.proxies.shape[1] ** -0.5
-        nn.init.uniform_(self.proxies, -bound, bound)
+        nn.init.uniform_(self.proxies, -bound, bound, generator=generator)
 
     @property
     def logit_scale(self) -> float:
         """The scale."""
-        return self.scale
+        return self.config.scale
 
     def reduce_logits(self, logits: ProxyLogits, targets: Tensor, *, num_proxies: int) -> Tensor:
         """Returns the mean over images of log(1 + weight of the others / weight of the class)."""
-        own = self.scale * add_angle(logits.target / self.scale, margin=self.margin)
+        scale = self.config.scale
+        own = scale * add_angle(logits.target / scale, margin=self.config.margin)
         excess = logits.rest - own
         self.diagnostics["active_fraction"] = (excess.detach() > 0).to(excess.dtype).mean()
         return log_one_plus_exp(excess).mean()

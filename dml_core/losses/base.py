@@ -1,29 +1,68 @@
 """The base class of losses."""
 
-# B = batch, C = classes, D = embedding dim
+# B = batch, C = classes, D = embedding dim, L = label columns
 
 from abc import ABC, abstractmethod
+from typing import Any, ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
+
+from dml_core.config.arguments import read_arguments, takes_fields_of
+from dml_core.config.losses import LossBase
+from dml_core.config.section import Section
+
+
+class LossSizes(Section):
+    """The sizes of a loss that has parameters."""
+
+    num_classes: int = Field(ge=1)
+    """Number of training classes; labels are from 0 to num_classes - 1."""
+    embedding_dim: int = Field(ge=1)
+    """Length of an embedding."""
 
 
 class MetricLoss(nn.Module, ABC):
     """A loss over a batch of embeddings.
 
-    `forward` returns a scalar and stores intermediate results in `diagnostics` as detached tensors
-    by name. Losses compute in float32 or better for any dtype of the embeddings, so that half
-    precision stays finite.
+    The constructor takes the fields of `config_class` as keyword arguments, and those of LossSizes
+    if `takes_sizes`. Calling the loss returns a scalar and stores intermediate results in
+    `diagnostics` as detached tensors by name. Losses compute in float32 or better for any dtype of
+    the embeddings, so that half precision stays finite.
     """
 
+    config_class: ClassVar[type[LossBase]]
+    """Names, defaults and ranges of the constructor's arguments."""
+    takes_sizes: ClassVar[bool] = False
+    """Whether the constructor also takes num_classes and embedding_dim."""
     uses_continuous_labels = False
     """Whether labels are (B, L) floats instead of (B,) class indices."""
 
-    def __init__(self) -> None:
+    config: LossBase
+    """The arguments."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if hasattr(cls, "config_class"):
+            takes_fields_of(*cls._list_sections())(cls)
+
+    def __init__(self, **arguments: Any) -> None:
         super().__init__()
+        found = read_arguments(type(self), *self._list_sections(), given=arguments)
+        self.config = found[self.config_class]
+        self.sizes: LossSizes | None = found.get(LossSizes)
         self.diagnostics: dict[str, Tensor] = {}
 
-    @abstractmethod
+    @classmethod
+    def _list_sections(cls) -> list[type[Section]]:
+        return [LossSizes, cls.config_class] if cls.takes_sizes else [cls.config_class]
+
+    def extra_repr(self) -> str:
+        """Returns the arguments, for `print(loss)`."""
+        values = [*(self.sizes or ()), *self.config]
+        return ", ".join(f"{name}={value!r}" for name, value in values if name != "name")
+
     def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
         """Returns the scalar loss.
 
@@ -31,7 +70,36 @@ class MetricLoss(nn.Module, ABC):
             embeddings: (B, D), not necessarily of unit length.
             labels: (B,) int64 class indices below num_classes, or (B, L) continuous labels.
             anchors: (A,) positions of the anchors in the batch, for losses that use them.
+
+        Raises:
+            ValueError: for shapes or labels that do not fit.
         """
+        self.check_batch(embeddings, labels)
+        return self.compute(embeddings, labels, anchors)
+
+    @abstractmethod
+    def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:
+        """Returns the scalar loss of a checked batch."""
+
+    def check_batch(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Raises ValueError unless embeddings are (B, D) and labels fit them."""
+        name, found = type(self).__name__, f"{tuple(labels.shape)} {labels.dtype}"
+        if embeddings.ndim != 2:
+            raise ValueError(
+                f"embeddings of {name} must be (B, D), one row for each image. "
+                f"Got {tuple(embeddings.shape)}."
+            )
+        if self.uses_continuous_labels:
+            if labels.ndim != 2 or len(labels) != len(embeddings):
+                raise ValueError(
+                    f"labels of {name} must be ({len(embeddings)}, L), a row of continuous labels "
+                    f"for each embedding. Got {found}. One column is labels.unsqueeze(1)."
+                )
+        elif labels.shape != embeddings.shape[:1] or labels.dtype != torch.int64:
+            raise ValueError(
+                f"labels of {name} must be ({embeddings.shape[0]},) int64, one class for each "
+                f"embedding. Got {found}."
+            )
 
 
 def at_least_float32(embeddings: Tensor) -> Tensor:

@@ -26,11 +26,10 @@ class ContrastiveLoss(MetricLoss):
     do not count as a pair.
     """
 
-    def __init__(self, config: ContrastiveConfig, *, num_classes: int, embedding_dim: int) -> None:
-        super().__init__()
-        self.config = config
+    config_class = ContrastiveConfig
+    config: ContrastiveConfig
 
-    def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
+    def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:
         """Returns the scalar loss of (B, D) embeddings and (B,) labels."""
         unit = unit_vectors(at_least_float32(embeddings))
         distances = sphere_distances(self_products(unit))

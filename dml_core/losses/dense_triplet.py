@@ -29,11 +29,10 @@ class DenseTripletLoss(MetricLoss):
 
     uses_continuous_labels = True
 
-    def __init__(self, config: DenseTripletConfig, *, num_classes: int, embedding_dim: int) -> None:
-        super().__init__()
-        self.config = config
+    config_class = DenseTripletConfig
+    config: DenseTripletConfig
 
-    def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
+    def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:
         """Returns the scalar loss of (B, D) embeddings and (B, L) labels."""
         unit = unit_vectors(at_least_float32(embeddings))
         seen = label_distances(labels, anchors, choice=self.config.anchors)

@@ -28,13 +28,10 @@ class LiftedStructureLoss(MetricLoss):
     pairs with each other class.
     """
 
-    def __init__(
-        self, config: LiftedStructureConfig, *, num_classes: int, embedding_dim: int
-    ) -> None:
-        super().__init__()
-        self.config = config
+    config_class = LiftedStructureConfig
+    config: LiftedStructureConfig
 
-    def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
+    def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:
         """Returns the scalar loss of (B, D) embeddings and (B,) labels."""
         self.diagnostics = {}
         unit = unit_vectors(at_least_float32(embeddings))

@@ -38,11 +38,10 @@ class LogRatioLoss(MetricLoss):
 
     uses_continuous_labels = True
 
-    def __init__(self, config: LogRatioConfig, *, num_classes: int, embedding_dim: int) -> None:
-        super().__init__()
-        self.config = config
+    config_class = LogRatioConfig
+    config: LogRatioConfig
 
-    def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
+    def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:
         """Returns the scalar loss of (B, D) embeddings and (B, L) labels."""
         batch = at_least_float32(embeddings)
         seen = label_distances(labels, anchors, choice=self.config.anchors)

@@ -29,11 +29,10 @@ class NPairLoss(MetricLoss):
     gives zero. With expansion, the sum runs over the hardest pairs with all other classes.
     """
 
-    def __init__(self, config: NPairConfig, *, num_classes: int, embedding_dim: int) -> None:
-        super().__init__()
-        self.config = config
+    config_class = NPairConfig
+    config: NPairConfig
 
-    def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
+    def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:
         """Returns the scalar loss of (B, D) embeddings and (B,) labels."""
         self.diagnostics = {}
         batch = at_least_float32(embeddings)

@@ -2,6 +2,7 @@
 
 # B = batch, C = classes, D = embedding dim
 
+import torch
 from torch import Tensor, nn
 
 from dml_core.config.losses import NormSoftmaxConfig
@@ -16,19 +17,18 @@ class NormSoftmaxLoss(ProxyLoss):
     if its class has less than half of the probability.
     """
 
-    def __init__(self, config: NormSoftmaxConfig, *, num_classes: int, embedding_dim: int) -> None:
-        super().__init__(config, num_classes=num_classes, embedding_dim=embedding_dim)
-        self.temperature = config.temperature
+    config_class = NormSoftmaxConfig
+    config: NormSoftmaxConfig
 
-    def initialize_proxies(self) -> None:
+    def initialize_proxies(self, generator: torch.Generator | None = None) -> None:
         """Draws from U(-1/sqrt(D), 1/sqrt(D)) as in the paper: SGD rotates short vectors fast."""
         bound = self.proxies.shape[1] ** -0.5
-        nn.init.uniform_(self.proxies, -bound, bound)
+        nn.init.uniform_(self.proxies, -bound, bound, generator=generator)
 
     @property
     def logit_scale(self) -> float:
         """The inverse temperature."""
-        return 1 / self.temperature
+        return 1 / self.config.temperature
 
     def reduce_logits(self, logits: ProxyLogits, targets: Tensor, *, num_proxies: int) -> Tensor:
         """Returns the mean over images of log(1 + sum over others of e^(logit - target logit))."""

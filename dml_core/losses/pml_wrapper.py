@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -21,10 +22,16 @@ class PmlLoss(MetricLoss):
     pairs gives the package's zero, which has a graph.
     """
 
-    def __init__(self, config: PmlConfig, *, num_classes: int, embedding_dim: int) -> None:
-        super().__init__()
+    config_class = PmlConfig
+    takes_sizes = True
+    config: PmlConfig
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        config, sizes = self.config, self.sizes
+        assert sizes is not None
         loss_class = _find_class(config.name.removeprefix(PREFIX))
-        given = {"num_classes": num_classes, "embedding_size": embedding_dim}
+        given = {"num_classes": sizes.num_classes, "embedding_size": sizes.embedding_dim}
         known = _constructor_arguments(loss_class)
         problems = [
             f"loss.options.{name} is not an argument of {config.name}.{suggest(name, known)}"
@@ -33,10 +40,10 @@ class PmlLoss(MetricLoss):
         ]
         if problems:
             raise ConfigError("loss.options", problems)
-        arguments = {name: value for name, value in given.items() if name in known}
-        self.loss = _construct(loss_class, {**arguments, **config.options}, name=config.name)
+        passed = {name: value for name, value in given.items() if name in known}
+        self.loss = _construct(loss_class, {**passed, **config.options}, name=config.name)
 
-    def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
+    def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:
         """Returns the package's loss, computed in float32 or better."""
         value: Tensor = self.loss(at_least_float32(embeddings), labels)
         return value

@@ -213,6 +213,9 @@ def _cut(gradient: Tensor, dtype: torch.dtype) -> Tensor:
 class ProxyLoss(MetricLoss):
     """A loss between images and one proxy per class, both on the unit sphere.
 
+    `generator` is a CPU generator for the initial proxies and the draws of subsets. Without it, the
+    proxies come from torch's default generator and the draws from a fixed seed.
+
     With `proxy_ratio` below 1, each call compares the batch with the proxies of its classes and of
     others drawn at random, ceil(proxy_ratio * C) in total; its cost is proportional to the subset.
     With 1, nothing is drawn or gathered.
@@ -224,22 +227,23 @@ class ProxyLoss(MetricLoss):
     sum_over = "proxies"
     """Axis of the sums of exponentials: `proxies` (per image) or `images` (per proxy)."""
 
-    def __init__(self, config: ProxyLossBase, *, num_classes: int, embedding_dim: int) -> None:
-        super().__init__()
-        for name, number in (("num_classes", num_classes), ("embedding_dim", embedding_dim)):
-            if number < 1:
-                raise ValueError(f"{name} of a proxy loss must be at least 1. Got {number}.")
-        self.proxies = nn.Parameter(torch.empty(num_classes, embedding_dim))
-        self.num_participating = math.ceil(config.proxy_ratio * num_classes)
-        self.generator = torch.Generator().manual_seed(0)
+    takes_sizes = True
+    config: ProxyLossBase
+
+    def __init__(self, *, generator: torch.Generator | None = None, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        assert self.sizes is not None
+        self.proxies = nn.Parameter(torch.empty(self.sizes.num_classes, self.sizes.embedding_dim))
+        self.num_participating = math.ceil(self.config.proxy_ratio * self.sizes.num_classes)
+        self.generator = generator or torch.Generator().manual_seed(0)
         self.sparse_gradient = False
         """Whether the gradient of a subset is sparse, for an optimizer that supports it."""
         with torch.no_grad():
-            self.initialize_proxies()
+            self.initialize_proxies(generator)
 
     @abstractmethod
-    def initialize_proxies(self) -> None:
-        """Fills `self.proxies` with their initial values."""
+    def initialize_proxies(self, generator: torch.Generator | None = None) -> None:
+        """Fills `self.proxies` with their initial values; None draws from torch's default."""
 
     @property
     @abstractmethod
@@ -265,9 +269,8 @@ class ProxyLoss(MetricLoss):
         """Sets the CPU generator that draws the next subsets of classes."""
         self.generator = generator
 
-    def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
+    def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:
         """Returns the scalar loss; zero, with a graph, for an empty batch."""
-        self._check(embeddings, labels)
         if labels.numel() == 0:
             return zero_loss(embeddings)
         proxies, targets = self._participants(labels)
@@ -292,17 +295,14 @@ class ProxyLoss(MetricLoss):
         rows = functional.embedding(subset.classes, self.proxies, sparse=self.sparse_gradient)
         return rows, subset.targets
 
-    def _check(self, embeddings: Tensor, labels: Tensor) -> None:
+    def check_batch(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Raises ValueError unless embeddings and labels fit each other and the proxies."""
+        super().check_batch(embeddings, labels)
         num_classes, dim = self.proxies.shape
-        if embeddings.ndim != 2 or embeddings.shape[1] != dim:
+        if embeddings.shape[1] != dim:
             raise ValueError(
                 f"embeddings of {type(self).__name__} must be (B, {dim}), the size of its proxies. "
                 f"Got {tuple(embeddings.shape)}. Set embedding_dim to the model's."
-            )
-        if labels.shape != embeddings.shape[:1] or labels.dtype != torch.int64:
-            raise ValueError(
-                f"labels of {type(self).__name__} must be ({embeddings.shape[0]},) int64, one "
-                f"class for each embedding. Got {tuple(labels.shape)} {labels.dtype}."
             )
         # On a GPU the check would synchronize; there the gather fails on bad indices.
         if labels.device.type != "cpu" or labels.numel() == 0:

@@ -30,23 +30,21 @@ class ProxyAnchorLoss(ProxyLoss):
 
     sum_over = "images"
 
-    def __init__(self, config: ProxyAnchorConfig, *, num_classes: int, embedding_dim: int) -> None:
-        super().__init__(config, num_classes=num_classes, embedding_dim=embedding_dim)
-        self.alpha = config.alpha
-        self.delta = config.delta
+    config_class = ProxyAnchorConfig
+    config: ProxyAnchorConfig
 
-    def initialize_proxies(self) -> None:
+    def initialize_proxies(self, generator: torch.Generator | None = None) -> None:
         """Draws from N(0, 2/C) (Kaiming, fan out), as the code of the paper does."""
-        nn.init.kaiming_normal_(self.proxies, mode="fan_out")
+        nn.init.kaiming_normal_(self.proxies, mode="fan_out", generator=generator)
 
     @property
     def logit_scale(self) -> float:
         """Alpha."""
-        return self.alpha
+        return self.config.alpha
 
     def reduce_logits(self, logits: ProxyLogits, targets: Tensor, *, num_proxies: int) -> Tensor:
         """Returns the mean pull over the batch's proxies plus the mean push over all proxies."""
-        margin = self.alpha * self.delta
+        margin = self.config.alpha * self.config.delta
         pull = grouped_log_one_plus_sum_exp(margin - logits.target, targets, num_groups=num_proxies)
         push_exponent = logits.rest + margin
         push = log_one_plus_exp(push_exponent)

@@ -2,6 +2,7 @@
 
 # B = batch, C = classes, D = embedding dim
 
+import torch
 from torch import Tensor, nn
 
 from dml_core.config.losses import ProxyNcaConfig
@@ -17,25 +18,23 @@ class ProxyNcaLoss(ProxyLoss):
     one proxy participates. An image is active if the other proxies together outweigh its own.
     """
 
-    def __init__(self, config: ProxyNcaConfig, *, num_classes: int, embedding_dim: int) -> None:
-        super().__init__(config, num_classes=num_classes, embedding_dim=embedding_dim)
-        self.scale = config.scale
-        self.target_in_denominator = config.target_in_denominator
+    config_class = ProxyNcaConfig
+    config: ProxyNcaConfig
 
-    def initialize_proxies(self) -> None:
+    def initialize_proxies(self, generator: torch.Generator | None = None) -> None:
         """Draws from N(0, 1), as public implementations do."""
-        nn.init.normal_(self.proxies)
+        nn.init.normal_(self.proxies, generator=generator)
 
     @property
     def logit_scale(self) -> float:
         """Twice the scale: -a |x - p|^2 = 2 a cos(x, p) - 2 a, and the constant cancels."""
-        return 2 * self.scale
+        return 2 * self.config.scale
 
     def reduce_logits(self, logits: ProxyLogits, targets: Tensor, *, num_proxies: int) -> Tensor:
         """Returns the mean over images of log(weight of the others / weight of the target)."""
         excess = logits.rest - logits.target
         self.diagnostics["active_fraction"] = (excess.detach() > 0).to(excess.dtype).mean()
-        if self.target_in_denominator:
+        if self.config.target_in_denominator:
             return log_one_plus_exp(excess).mean()
         # Without another class the denominator is empty and there is nothing to learn.
         return excess.mean() if num_proxies > 1 else 0 * logits.target.sum()

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
 from statistics import median
 
 import torch
@@ -14,10 +14,13 @@ from torch.profiler import ProfilerActivity, profile
 from dml_core.config import TrialConfig
 from dml_core.data.prepared import DevelopmentData, open_development
 from dml_core.measures.results import Measured, WinnerFolder
+from dml_core.process_memory import prepare_memory
 from dml_core.samplers import Batch
+from dml_core.studies.cost import count_images_per_epoch
 from dml_core.training.determinism import limited_threads
 from dml_core.training.epoch import take_step, training_batches
 from dml_core.training.state import TrialState, build_state
+from dml_core.training.trial import validate
 
 _ALLOCATION = "[memory]"
 
@@ -141,22 +144,52 @@ def _wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-_WARMUP_STEPS = 2
+_WARMUP_STEPS = 4
+_MOST_SECONDS = 15.0
+"""After this time, the steps measured so far are enough."""
 
 
-def measure_seconds_per_image(
-    config: TrialConfig, data: DevelopmentData, *, steps: int = 6
-) -> float:
-    """Returns the seconds of a training step per image, after a short warm-up."""
+@dataclass(frozen=True)
+class TrialCost:
+    """What the parts of a trial take on this machine, in seconds."""
+
+    step: float
+    validation: float
+    steps_per_epoch: int
+
+    def seconds(self, config: TrialConfig) -> float:
+        """Returns about how long a trial takes: its steps and its validations."""
+        training = config.training
+        validations = -(-training.epochs // training.validate_every)
+        return training.epochs * self.steps_per_epoch * self.step + validations * self.validation
+
+
+def measure_trial(config: TrialConfig, data: DevelopmentData, *, steps: int = 16) -> TrialCost:
+    """Measures a few steps and one validation as they run in a trial, inputs included.
+
+    The median step counts: in the first ones the network and its inputs warm up. Slow steps are
+    measured a few times only.
+    """
+    # As in every worker.
+    prepare_memory()
     with limited_threads(config.training.cpu_threads):
         state = build_state(config, data)
         state.model.set_training(True, freeze_batch_norm=config.training.freeze_batch_norm)
-        started, measured = 0.0, 0
-        for step, (batch, inputs) in enumerate(training_batches(state)):
-            if step == _WARMUP_STEPS:
-                started, measured = time.perf_counter(), 0
-            take_step(state, step=step, batch=batch, inputs=inputs)
-            measured += len(batch.indices)
-            if step + 1 == _WARMUP_STEPS + steps:
-                break
-        return (time.perf_counter() - started) / measured if started and measured else 0.0
+        times = [time.perf_counter()]
+        is_enough = False
+        while not is_enough:
+            for step, (batch, inputs) in enumerate(training_batches(state)):
+                take_step(state, step=step, batch=batch, inputs=inputs)
+                times.append(time.perf_counter())
+                measured = len(times) - 1 - _WARMUP_STEPS
+                is_long = measured > 0 and times[-1] - times[0] > _MOST_SECONDS
+                if is_enough := measured >= steps or is_long:
+                    break
+        each = [after - before for before, after in pairwise(times)]
+        # The last epoch is validated whatever training.validate_every is.
+        state.epoch = config.training.epochs
+        started = time.perf_counter()
+        validate(state, data)
+        validation = time.perf_counter() - started
+    images = count_images_per_epoch(config, len(data.train))
+    return TrialCost(median(each[_WARMUP_STEPS:]), validation, images // config.sampler.batch_size)

@@ -1,4 +1,4 @@
-"""Samplers: which images form a batch."""
+"""Samplers: which images form a batch; a torch DataLoader takes them as `batch_sampler`."""
 
 import numpy as np
 
@@ -11,7 +11,14 @@ from dml_core.samplers.batch import Batch, BatchSampler, ShuffledSampler
 from dml_core.samplers.class_balanced import ClassBalancedSampler
 from dml_core.samplers.dense import DenseSampler
 
-__all__ = ["Batch", "BatchSampler", "build_sampler"]
+__all__ = [
+    "Batch",
+    "BatchSampler",
+    "ClassBalancedSampler",
+    "DenseSampler",
+    "ShuffledSampler",
+    "build_sampler",
+]
 
 
 def build_sampler(
@@ -25,8 +32,9 @@ def build_sampler(
         continuous: (N, L) continuous labels; L may be 0 unless the sampler is dense.
         seed: the trial's seed.
     """
+    arguments = {"seed": seed, **dict(config)}
     if isinstance(config, ClassBalancedSamplerConfig):
-        return ClassBalancedSampler(labels=labels, config=config, seed=seed)
+        return ClassBalancedSampler(labels, **arguments)
     if isinstance(config, DenseSamplerConfig):
-        return DenseSampler(continuous=continuous, config=config, seed=seed)
-    return ShuffledSampler(num_images=len(labels), batch_size=config.batch_size, seed=seed)
+        return DenseSampler(continuous, **arguments)
+    return ShuffledSampler(len(labels), **arguments)

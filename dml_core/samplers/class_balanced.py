@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dml_core.config.training import ClassBalancedSamplerConfig
 from dml_core.samplers.batch import Batch, BatchSampler
@@ -87,12 +89,19 @@ class _Deck:
 class ClassBalancedSampler(BatchSampler):
     """classes_per_batch x samples_per_class images; images of a class are adjacent."""
 
-    def __init__(
-        self, *, labels: np.ndarray, config: ClassBalancedSamplerConfig, seed: int
-    ) -> None:
-        super().__init__(seed=seed)
+    config_class = ClassBalancedSamplerConfig
+    config: ClassBalancedSamplerConfig
+
+    def __init__(self, labels: npt.ArrayLike, *, seed: int = 0, **arguments: Any) -> None:
+        super().__init__(seed=seed, **arguments)
+        labels = np.asarray(labels)
+        if labels.ndim != 1:
+            raise ValueError(
+                "labels of ClassBalancedSampler must be (N,), the class of each image. "
+                f"Got {labels.shape}."
+            )
         classes = np.unique(labels)
-        self.shape = compute_batch_shape(config, num_classes=len(classes))
+        self.shape = compute_batch_shape(self.config, num_classes=len(classes))
         self.num_images = len(labels)
         self.members = [np.flatnonzero(labels == label) for label in classes]
 

@@ -1,8 +1,10 @@
 """Dense sampling: groups of an anchor, its nearest by continuous label, and a uniform rest."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from dml_core.config.training import DenseSamplerConfig
 from dml_core.samplers.batch import Batch, BatchSampler
@@ -12,16 +14,19 @@ from dml_core.seeding import numpy_stream
 class DenseSampler(BatchSampler):
     """Batches of `anchors_per_batch` groups: each is the anchor, its nearest, then the others."""
 
-    def __init__(self, *, continuous: np.ndarray, config: DenseSamplerConfig, seed: int) -> None:
-        super().__init__(seed=seed)
-        if len(continuous) < config.batch_size:
+    config_class = DenseSamplerConfig
+    config: DenseSamplerConfig
+
+    def __init__(self, continuous: npt.ArrayLike, *, seed: int = 0, **arguments: Any) -> None:
+        super().__init__(seed=seed, **arguments)
+        self.continuous = np.asarray(continuous)
+        if self.continuous.ndim != 2:
             raise ValueError(
-                f"sampler.batch_size must be at most the number of training images. "
-                f"Got {config.batch_size} and {len(continuous)} images. Lower sampler.batch_size."
+                "continuous labels of DenseSampler must be (N, L), a row for each image. "
+                f"Got {self.continuous.shape}."
             )
-        self.continuous = continuous
-        self.config = config
-        self.group_size = config.batch_size // config.anchors_per_batch
+        self._check_batch_fits(len(self.continuous))
+        self.group_size = self.config.batch_size // self.config.anchors_per_batch
 
     def __len__(self) -> int:
         images_per_batch = (

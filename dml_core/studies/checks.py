@@ -40,7 +40,7 @@ def _find_many_configurations(study: ResolvedStudy) -> Iterable[str]:
 
 def _find_many_trainings(study: ResolvedStudy) -> Iterable[str]:
     searched = len(study.searched_arms) * study.trials_per_arm * study.folds
-    total = searched + len(study.arms) * len(study.seeds)
+    total = searched + study.num_repeats
     if total > MAX_TRAININGS:
         yield (
             f"trials_per_arm={study.trials_per_arm:,} over {len(study.arms):,} arms, "

@@ -11,21 +11,19 @@ from dml_core.studies.resolved import ResolvedStudy
 
 @dataclass(frozen=True)
 class StudyCost:
-    """Seconds of training; an upper bound with asha."""
+    """Seconds of training without tries beyond the ranges; an upper bound with asha."""
 
     seconds_per_trial: Mapping[str, float]
     """By arm."""
     num_search_trials: int
     num_repeat_trials: int
-    num_reused_trials: int
-    """Repeats that the search has already trained: the winner with the first seed."""
     total_seconds: float
     """Sum over all trained trials."""
 
     @property
     def num_trained(self) -> int:
-        """Number of trials that are trained."""
-        return self.num_search_trials + self.num_repeat_trials - self.num_reused_trials
+        """Number of trials."""
+        return self.num_search_trials + self.num_repeat_trials
 
     def wall_seconds(self, *, num_concurrent: int) -> float:
         """Returns the time with concurrent trials, if these do not slow each other down."""
@@ -34,41 +32,18 @@ class StudyCost:
         return self.total_seconds / num_concurrent
 
 
-def estimate_cost(
-    study: ResolvedStudy, seconds_per_image: float | Mapping[str, float], num_train_images: int
-) -> StudyCost:
-    """Returns the cost of a study: trials x epochs x images x seconds per image.
-
-    Args:
-        study: the study.
-        seconds_per_image: time of a training step per image on this machine; by arm if networks
-            differ in cost.
-        num_train_images: images of the training set.
-    """
-    per_trial = {}
-    for arm in study.arms:
-        rate = seconds_per_image
-        cost = rate if isinstance(rate, int | float) else rate[arm.name]
-        images = count_images_per_epoch(study.arm_config(arm.name), num_train_images)
-        epochs = study.arm_config(arm.name).training.epochs
-        per_trial[arm.name] = epochs * images * cost
-    return sum_cost(study, per_trial)
-
-
 def sum_cost(study: ResolvedStudy, seconds_per_trial: Mapping[str, float]) -> StudyCost:
     """Returns the cost of a study from the seconds of a trial by arm."""
     num_tries = study.trials_per_arm * study.folds
-    # With several folds a search trial trains on other classes than a repeat.
-    num_reused = 1 if study.folds == 1 else 0
     total = 0.0
     for arm in study.arms:
-        num_searched = num_tries - num_reused if arm.space else 0
-        total += (num_searched + len(study.seeds)) * seconds_per_trial[arm.name]
+        is_searched = study.single_values(arm.name) is None
+        num_trials = (num_tries if is_searched else 0) + len(study.seeds_of(arm.name))
+        total += num_trials * seconds_per_trial[arm.name]
     return StudyCost(
         seconds_per_trial=seconds_per_trial,
         num_search_trials=len(study.searched_arms) * num_tries,
-        num_repeat_trials=len(study.arms) * len(study.seeds),
-        num_reused_trials=len(study.searched_arms) * num_reused,
+        num_repeat_trials=study.num_repeats,
         total_seconds=total,
     )
 

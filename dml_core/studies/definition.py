@@ -143,11 +143,17 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"
 MAX_ARMS = 1_000
 MAX_PROFILES = 20
 MAX_SEEDS = 1_000
+MAX_LOOKS = 10
+"""Most times that the results of a study are judged."""
 MAX_LISTED = 100
 """Most claims, figures and published tables of a study."""
 
+SEARCH_SEED = 2**32 - 1
+"""Seed of every trial of a search. No study can list it, so the winners' seeds are fresh: a seed
+that helped to choose a value would flatter it."""
+
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Seed = Annotated[int, Field(ge=0, lt=SEARCH_SEED)]
 
 
 def _flatten_values(value: Any) -> Any:
@@ -236,6 +242,8 @@ class Profile(Section):
     """Replaces the study's."""
     scheduler: SchedulerConfig | None = None
     """Replaces the study's."""
+    edge_rounds: int | None = Field(default=None, ge=0, le=10)
+    """Replaces the study's."""
 
 
 class Study(Section):
@@ -258,20 +266,24 @@ class Study(Section):
     trials_per_arm: int | None = Field(default=None, ge=1, le=100_000)
     """Search trials per arm, the same for all; may be omitted without nuisance or with a grid."""
     seeds: Seeds = (0, 1, 2, 3, 4)
-    """Seeds of the repeats of each winner; the search uses the first."""
+    """Seeds with which each winner is trained; the search has a seed that is not among them."""
     baseline: str = ""
     """The arm to compare the others with; empty compares them with the best arm. An arm can name
     another one with compare_with. Verdicts do not depend on it."""
     smallest_effect: float = Field(default=0.01, gt=0)
     """The smallest difference worth having, for metrics that are shares: 0.01 is one point. Smaller
     ones are reported as no difference."""
-    looks: int = Field(default=1, ge=1, le=10)
-    """How often the results are judged in all, where seeds are added after a look. More looks are
-    judged more strictly, so that the error rate holds over all of them."""
+    looks: int = Field(default=1, ge=1, le=MAX_LOOKS)
+    """How often you will judge the results in all, where you add seeds to this file after a look.
+    More looks are judged more strictly, so that the error rate holds over all of them. `dml run
+    --until-decided` counts its own looks."""
     searcher: Searcher = "random"
     """grid runs every combination of choices; random samples; tpe learns from earlier trials."""
     scheduler: SchedulerConfig = SchedulerConfig()
     """Whether the search prunes trials."""
+    edge_rounds: int = Field(default=2, ge=0, le=10)
+    """Most further rounds of tries. There is one as long as the best value of an arm lies at an end
+    of its range: that arm tries a value beyond it, and every other arm tries as many more."""
     folds: int | None = Field(default=None, ge=1, le=20)
     """Class-disjoint folds of the search; empty takes data.folds of params.yaml."""
     figure: Figure = Figure()
@@ -305,7 +317,7 @@ def apply_profile(study: Study, profile: Profile) -> Study:
         "fixed": put_over(study.fixed, profile.fixed),
         "nuisance": {**study.nuisance, **profile.nuisance},
     }
-    for key in ("trials_per_arm", "seeds", "folds", "searcher", "scheduler"):
+    for key in ("trials_per_arm", "seeds", "folds", "searcher", "scheduler", "edge_rounds"):
         if getattr(profile, key) is not None:
             changes[key] = getattr(profile, key)
     return study.model_copy(update=changes)

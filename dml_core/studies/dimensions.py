@@ -1,8 +1,8 @@
 """Ranges and choices of nuisance values: the dimensions of a search space."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,6 +16,8 @@ KINDS = ("uniform", "log_uniform", "int_uniform", "choice")
 MAX_WHOLE_NUMBER = 2**53
 """Largest bound of int_uniform: beyond it floats skip integers."""
 MAX_OPTIONS = 1_000
+MIN_FACTOR = 2.5
+"""Positive options that span at least this factor are extended by factors."""
 AT_BOUND_FRACTION = 0.05
 """A value within this share of its range from an end counts as at the bound."""
 
@@ -47,16 +49,44 @@ class Range:
         is_whole = self.kind != "int_uniform" or float(value).is_integer()
         return is_whole and self.low <= value <= self.high
 
-    def find_bound(self, value: Any) -> Bound | None:
-        """Returns the end of the range that the value lies within 5 % of, if any."""
-        position = self._to_position(float(value))
+    def find_bound(self, value: Any, tried: Iterable[Any] = ()) -> Bound | None:
+        """Returns the end of the range that the value lies within 5 % of, if any.
+
+        Args:
+            value: a value of the range.
+            tried: values that were tried; those outside of the range widen it.
+        """
+        position = self._widened(tried)._to_position(float(value))
         if position <= AT_BOUND_FRACTION:
             return "low"
         return "high" if position >= 1 - AT_BOUND_FRACTION else None
 
+    def step_beyond(self, bound: Bound, tried: Iterable[Any]) -> float | int | None:
+        """Returns a value beyond an end: a quarter of the range beyond the outermost tried value.
+
+        None where a whole number would not change.
+        """
+        wide = self._widened(tried)
+        end = wide.low if bound == "low" else wide.high
+        sign = -1 if bound == "low" else 1
+        return self._round(self._from_position(self._to_position(end) + sign / 4), {end})
+
+    def step_between(self, value: Any, other: Any) -> float | int | None:
+        """Returns the middle of two values; None where there is no whole number between them."""
+        middle = (self._to_position(float(value)) + self._to_position(float(other))) / 2
+        return self._round(self._from_position(middle), {value, other})
+
     def describe(self) -> dict[str, Any]:
         """Returns the range as written in a study."""
         return {self.kind: [self.low, self.high]}
+
+    def _widened(self, tried: Iterable[Any]) -> "Range":
+        values = [float(value) for value in tried]
+        return replace(self, low=min([self.low, *values]), high=max([self.high, *values]))
+
+    def _round(self, value: float, taken: set[Any]) -> float | int | None:
+        rounded = round(value) if self.kind == "int_uniform" else _round_number(value)
+        return None if rounded in taken else rounded
 
     def _from_position(self, position: float) -> float:
         if self.kind == "log_uniform":
@@ -93,15 +123,52 @@ class Choice:
         """Returns whether the value is an option."""
         return value in self.options
 
-    def find_bound(self, value: Any) -> Bound | None:
-        """Returns the end at which the value lies, if the options are three or more numbers."""
-        numbers = [option for option in self.options if _is_number(option)]
-        # Each of two options is an end, and words have no order.
-        if len(numbers) < max(3, len(self.options)):
-            return None
-        if value == min(numbers):
+    def find_bound(self, value: Any, tried: Iterable[Any] = ()) -> Bound | None:
+        """Returns the end at which the value lies, if the options are two or more numbers.
+
+        Args:
+            value: an option, or a value that was tried beyond them.
+            tried: all values that were tried.
+        """
+        numbers = self._numbers(tried)
+        if value == min(numbers, default=None):
             return "low"
-        return "high" if value == max(numbers) else None
+        return "high" if value == max(numbers, default=None) else None
+
+    def step_beyond(self, bound: Bound, tried: Iterable[Any]) -> float | int | None:
+        """Returns a value as far beyond an end as the next value is inside.
+
+        None where the options have no order, or a whole number would not change.
+        """
+        numbers = self._numbers(tried)
+        if not numbers:
+            return None
+        end, inner = numbers[:2] if bound == "low" else numbers[:-3:-1]
+        beyond = end * end / inner if self._is_geometric() else 2 * end - inner
+        return self._round(beyond, {end})
+
+    def step_between(self, value: Any, other: Any) -> float | int | None:
+        """Returns the middle of two numbers; None where there is no whole number between them."""
+        is_geometric = self._is_geometric()
+        middle = math.sqrt(value * other) if is_geometric else (value + other) / 2
+        return self._round(middle, {value, other})
+
+    def _numbers(self, tried: Iterable[Any]) -> list[float | int]:
+        """Returns the options and tried values in order; none where the options have no order."""
+        # Words have no order, nor has a single option a neighbour.
+        if len(self.options) < 2 or not all(map(is_number, self.options)):
+            return []
+        return sorted({*self.options, *tried})
+
+    def _is_geometric(self) -> bool:
+        """Whether steps are factors, as for learning rates, and not differences."""
+        low, high = min(self.options), max(self.options)
+        return bool(low > 0 and high / low >= MIN_FACTOR)
+
+    def _round(self, value: float, taken: set[Any]) -> float | int | None:
+        is_whole = all(isinstance(option, int) for option in self.options)
+        rounded = round(value) if is_whole else _round_number(value)
+        return None if rounded in taken else rounded
 
     def describe(self) -> dict[str, Any]:
         """Returns the choice as written in a study."""
@@ -130,7 +197,13 @@ def parse_dimension(value: Any) -> Range | Choice:
     return _parse_choice(inside) if kind == "choice" else _parse_range(kind, inside)
 
 
-def _is_number(value: Any) -> bool:
+def _round_number(value: float) -> float:
+    """Rounds to three digits, so that a value can be retyped."""
+    return float(f"{value:.3g}")
+
+
+def is_number(value: Any) -> bool:
+    """Returns whether a value is a finite number."""
     is_plain = isinstance(value, int | float) and not isinstance(value, bool)
     return is_plain and math.isfinite(value)
 
@@ -147,7 +220,7 @@ def _parse_choice(options: Any) -> Choice:
 
 
 def _parse_range(kind: RangeKind, ends: Any) -> Range:
-    if not isinstance(ends, list) or len(ends) != 2 or not all(map(_is_number, ends)):
+    if not isinstance(ends, list) or len(ends) != 2 or not all(map(is_number, ends)):
         raise ValueError(f"{kind} must be two finite numbers, [low, high]. Got {ends!r}")
     low, high = ends
     if kind == "int_uniform" and not (float(low).is_integer() and float(high).is_integer()):

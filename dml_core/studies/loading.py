@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from dml_core.config.loading import ProjectConfig
 from dml_core.config.problems import ConfigError, describe, suggest
 from dml_core.config.yaml_files import read_yaml_mapping, read_yaml_text
+from dml_core.studies.added_seeds import AddedSeeds
 from dml_core.studies.arm_checks import TrainingSize, find_arm_problems, resolve_arms
 from dml_core.studies.checks import (
     count_trials_per_arm,
@@ -34,6 +35,7 @@ from dml_core.studies.definition import (
 from dml_core.studies.resolved import ResolvedArm, ResolvedStudy, expand_arms
 from dml_core.studies.result_checks import find_claim_problems, find_figure_problems
 
+NO_SEEDS = AddedSeeds()
 _PLACEHOLDER = Study(question="?", arms={"arm": ArmDefinition()})
 
 
@@ -113,6 +115,7 @@ def load_study(
     profile: str | None = None,
     size: TrainingSize | None = None,
     text: str | None = None,
+    added: AddedSeeds = NO_SEEDS,
 ) -> ResolvedStudy:
     """Returns the study of a file, resolved over params.yaml and under `--set`.
 
@@ -122,6 +125,7 @@ def load_study(
         profile: name of a profile to apply; None or `quick` takes the study as written.
         size: size of the training set, if known; then impossible batches are found too.
         text: content of the file, if already read; None reads the file.
+        added: seeds that were added to it.
 
     Raises:
         ConfigError: with the file and every problem.
@@ -140,13 +144,14 @@ def load_study(
             "Put its values into the study."
         )
     chosen, arms = _put_profile_over(definition, profile, problems)
-    study = replace(_assemble(path, chosen, arms, project), text=text)
+    study = replace(_assemble(path, chosen, arms, project), text=text, added=added)
     problems += _find_problems(study, size=size, is_well_formed=is_well_formed)
     if is_well_formed:
         variants = _list_variants(path, definition, project)
         problems += find_shared_folders(variants, project.trial.data)
     if problems:
-        raise ConfigError(str(path), problems)
+        source = str(path) if is_file_itself(profile) else f"{path} as profile {profile!r}"
+        raise ConfigError(source, problems)
     return study
 
 

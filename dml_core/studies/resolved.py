@@ -5,7 +5,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,14 @@ from dml_core.config import TrialConfig, resolve_trial_config
 from dml_core.config.loading import flatten, to_flat_dict
 from dml_core.config.problems import suggest
 from dml_core.seeding import numpy_stream
-from dml_core.studies.definition import ArmDefinition, SchedulerConfig, Searcher, Study
+from dml_core.studies.added_seeds import AddedSeeds
+from dml_core.studies.definition import (
+    SEARCH_SEED,
+    ArmDefinition,
+    SchedulerConfig,
+    Searcher,
+    Study,
+)
 from dml_core.studies.dimensions import Dimension
 from dml_core.trials.spec import Phase, TrialSpec
 
@@ -103,7 +110,8 @@ class ResolvedStudy:
     arms: tuple[ResolvedArm, ...]
     baseline: str
     trials_per_arm: int
-    """Search trials per arm with nuisance values; 0 if no arm has any."""
+    """Tries per arm with nuisance values, of which a single one is not searched; 0 if no arm has
+    any."""
     seeds: tuple[int, ...]
     folds: int
     searcher: Searcher
@@ -115,20 +123,47 @@ class ResolvedStudy:
     """The trial's keys of `--set`, which override everything else."""
     text: str = ""
     """The text of the file."""
+    added: AddedSeeds = field(default_factory=AddedSeeds)
+    """Seeds that `dml run --until-decided` has added."""
+
+    @property
+    def num_looks(self) -> int:
+        """How often the results are judged in all."""
+        return max(self.definition.looks, self.added.looks)
+
+    def seeds_of(self, arm_name: str) -> tuple[int, ...]:
+        """Returns the seeds with which an arm's winner is trained."""
+        return tuple(dict.fromkeys([*self.seeds, *self.added.seeds.get(arm_name, ())]))
+
+    @property
+    def num_repeats(self) -> int:
+        """Trials of the repeat phase."""
+        return sum(len(self.seeds_of(arm.name)) for arm in self.arms)
 
     @property
     def digest(self) -> str:
         """SHA-256 over all that decides the trials' results, except for data and code.
 
-        It does not cover the comparison and the figures (baseline, figure) or paths.
+        It does not cover the comparison and the figures (baseline, figure), paths, or seeds that
+        were added later: they answer the same question, and are recorded in the same MLflow run.
         """
         text = json.dumps(self._decisive(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def searched_arms(self) -> list[ResolvedArm]:
-        """The arms that have nuisance values."""
-        return [arm for arm in self.arms if arm.space]
+        """The arms whose nuisance values are chosen among several."""
+        return [arm for arm in self.arms if self.single_values(arm.name) is None]
+
+    def single_values(self, arm_name: str) -> dict[str, Any] | None:
+        """Returns the nuisance values of an arm without a search; None if there is one.
+
+        An arm without nuisance values has an empty choice, and a single try needs no comparison.
+        """
+        if not self.get_arm(arm_name).space:
+            return {}
+        is_single = self.trials_per_arm == 1 and self.searcher != "tpe"
+        return self.draw_values(arm_name, 0) if is_single else None
 
     @property
     def references(self) -> dict[str, str]:
@@ -190,8 +225,19 @@ class ResolvedStudy:
                 f"study {self.name!r} has {self.trials_per_arm} trials per arm over {self.folds} "
                 f"fold(s). Got number {number} and fold {fold}."
             )
+        return self.make_further_spec(arm_name, number, values, fold=fold)
+
+    def make_further_spec(
+        self, arm_name: str, number: int, values: Mapping[str, Any], *, fold: int = 0
+    ) -> TrialSpec:
+        """Returns a search trial whose values may lie outside of the arm's search space.
+
+        Raises:
+            ValueError: when the values are not for the keys of the search space.
+        """
+        self._check_keys(arm_name, values)
         suffix = f"-fold{fold}" if self.folds > 1 else ""
-        config = self.resolve_config(arm_name, values, seed=self.seeds[0], fold=fold)
+        config = self.resolve_config(arm_name, values, seed=SEARCH_SEED, fold=fold)
         return self._spec(arm_name, f"{number}{suffix}", "search", number, values, config)
 
     def draw_values(self, arm_name: str, number: int) -> dict[str, Any]:
@@ -214,7 +260,7 @@ class ResolvedStudy:
     def search_specs(self) -> list[TrialSpec]:
         """Returns every trial of a grid or random search, alternating between the arms.
 
-        So all arms progress equally. An arm without nuisance values has no search trials.
+        So all arms progress equally. An arm with a single choice has no search trials.
         """
         return [
             self.make_search_spec(arm.name, number, self.draw_values(arm.name, number), fold=fold)
@@ -224,25 +270,31 @@ class ResolvedStudy:
         ]
 
     def repeat_specs(self, winners: Mapping[str, Mapping[str, Any]]) -> list[TrialSpec]:
-        """Returns the trials of each winner over all seeds, validated on the first fold.
+        """Returns the trials of each winner over its seeds, validated on the first fold.
+
+        They alternate between the arms, so that all progress equally.
 
         Args:
             winners: nuisance values by arm; arms that are absent are not repeated.
         """
         for arm_name, values in winners.items():
-            self._check_values(arm_name, values)
+            self._check_keys(arm_name, values)
+        arms = [arm.name for arm in self.arms if arm.name in winners]
+        placed = [
+            (place, arm, seed) for arm in arms for place, seed in enumerate(self.seeds_of(arm))
+        ]
+        # The sort is stable, so arms keep their order.
+        placed.sort(key=lambda each: each[0])
         return [
             self._spec(
-                arm.name,
+                arm,
                 f"seed{seed}",
                 "repeat",
-                position,
-                winners[arm.name],
-                self.resolve_config(arm.name, winners[arm.name], seed=seed),
+                place,
+                winners[arm],
+                self.resolve_config(arm, winners[arm], seed=seed),
             )
-            for position, seed in enumerate(self.seeds)
-            for arm in self.arms
-            if arm.name in winners
+            for place, arm, seed in placed
         ]
 
     def _spec(
@@ -258,13 +310,17 @@ class ResolvedStudy:
         trial_id = f"{arm_name}-{suffix}"
         return TrialSpec(trial_id, self.name, arm_name, phase, number, dict(values), config)
 
-    def _check_values(self, arm_name: str, values: Mapping[str, Any]) -> None:
+    def _check_keys(self, arm_name: str, values: Mapping[str, Any]) -> None:
         space = self.get_arm(arm_name).space
         if set(values) != set(space):
             raise ValueError(
                 f"study {self.name!r}, arm {arm_name!r}: the values must be for its nuisance "
                 f"keys {sorted(space)}. Got {sorted(values)}."
             )
+
+    def _check_values(self, arm_name: str, values: Mapping[str, Any]) -> None:
+        self._check_keys(arm_name, values)
+        space = self.get_arm(arm_name).space
         outside = {key: value for key, value in values.items() if not space[key].contains(value)}
         if outside:
             key, value = next(iter(outside.items()))
@@ -285,6 +341,7 @@ class ResolvedStudy:
             "arms": arms,
             "trials_per_arm": self.trials_per_arm,
             "seeds": self.seeds,
+            "edge_rounds": self.definition.edge_rounds,
             "folds": self.folds,
             "searcher": self.searcher,
             "scheduler": self.scheduler.model_dump(),

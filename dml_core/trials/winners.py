@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal, Protocol
@@ -16,8 +16,8 @@ Bound = Literal["low", "high"]
 class SearchDimension(Protocol):
     """The range or choice of one nuisance value."""
 
-    def find_bound(self, value: Any) -> Bound | None:
-        """Returns the end of the range at which a value lies, if any."""
+    def find_bound(self, value: Any, tried: Iterable[Any] = ()) -> Bound | None:
+        """Returns the end at which a value lies, of the range widened by tried values, if any."""
 
 
 class SearchedArm(Protocol):
@@ -39,6 +39,7 @@ class SearchedStudy(Protocol):
     @property
     def folds(self) -> int: ...  # noqa: D102
     def get_arm(self, name: str, /) -> SearchedArm: ...  # noqa: D102
+    def single_values(self, name: str, /) -> dict[str, Any] | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Winner:
 
     arm: str
     values: dict[str, Any] | None
-    """The nuisance values; empty if nothing is tuned, None if no trial finished."""
+    """The nuisance values; empty if there are none, None if no trial of a search finished."""
     score: float | None
     """Mean validation score over the folds; None without a search."""
     number: int | None
@@ -62,7 +63,7 @@ class Winner:
     collapsed: int = 0
     failed: int = 0
     at_bound: Mapping[str, Bound] = field(default_factory=dict)
-    """Keys whose value lies at an end of its range; the optimum may lie beyond."""
+    """Keys whose value lies at an end of all that was tried; the optimum may lie beyond."""
 
 
 def choose_winners(study: SearchedStudy, records: Sequence[TrialRecord]) -> dict[str, Winner]:
@@ -93,8 +94,8 @@ def _check_records(study: SearchedStudy, records: Sequence[TrialRecord]) -> None
 
 def _choose(study: SearchedStudy, arm_name: str, records: list[TrialRecord]) -> Winner:
     space = study.get_arm(arm_name).space
-    if not space:
-        return Winner(arm_name, values={}, score=None, number=None)
+    if (values := study.single_values(arm_name)) is not None:
+        return Winner(arm_name, values=values, score=None, number=None)
     counts = Counter(record.status for record in records)
     tallies: dict[str, Any] = {
         "spent": len(records),
@@ -107,7 +108,8 @@ def _choose(study: SearchedStudy, arm_name: str, records: list[TrialRecord]) -> 
         return Winner(arm_name, values=None, score=None, number=None, reason=reason, **tallies)
     best = max(scores, key=lambda number: (scores[number], -number))
     values = next(record.spec.values for record in records if record.spec.number == best)
-    bounds = {key: space[key].find_bound(value) for key, value in values.items()}
+    tried = {key: [record.spec.values[key] for record in records] for key in values}
+    bounds = {key: space[key].find_bound(value, tried[key]) for key, value in values.items()}
     at_bound = {key: bound for key, bound in bounds.items() if bound is not None}
     return Winner(arm_name, dict(values), scores[best], best, at_bound=at_bound, **tallies)
 

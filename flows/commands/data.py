@@ -47,13 +47,14 @@ def add(
 ) -> None:
     """Check a dataset, track it with DVC, and print the parameters that use it."""
     from dml_core.config.loading import parse_overrides
+    from tasks.step_progress import shown_step
     from tasks.versioning.session import DvcError, has_repo, track
 
     project = Path.cwd()
     if not has_repo(project):
         raise DvcError(
             f"DVC tracks the data, and {project} is no DVC project: it has no folder .dvc. "
-            "Change to the project's folder, or run: dvc init"
+            "Change to the project's folder, or make one: dml init FOLDER (or, here: dvc init)"
         )
     chosen = {"data.table": table, **parse_overrides(set_ or [])}
     # Checked before anything is copied, because the name becomes a part of the copy's path.
@@ -61,8 +62,10 @@ def add(
     with _placed_in_raw(path, project=project, name=name) as place:
         raw = place.relative_to(project).as_posix()
         config = _use_folder(params, name, {"data.raw": raw, **chosen})
-        _check(config)
-        tracked = track(project, place).relative_to(project.resolve())
+        with shown_step(f"checking {name}"):
+            _check(config)
+        with shown_step(f"adding {name} to DVC"):
+            tracked = track(project, place).relative_to(project.resolve())
     if place.is_dir() and (count := _count_files(place)) > MANY_FILES:
         say(
             f"  {count:,} files: DVC handles one archive much faster. Consider: tar -cf {name}.tar "
@@ -75,11 +78,13 @@ def add(
 @commands.command()
 def push(remote: RemoteOption = "", everything: AllOption = False) -> None:
     """Upload datasets, raw and prepared, to the DVC remote."""
+    from tasks.step_progress import shown_step
     from tasks.versioning.remote import push_data, read_remote
 
     project = Path.cwd()
     target = read_remote(project, remote)
-    count = push_data(project, remote=remote, everything=everything)
+    with shown_step(f"sending to {target.name}"):
+        count = push_data(project, remote=remote, everything=everything)
     done = f"{count:,} files sent" if count else "everything was there already"
     say(f"{target.name} ({target.shown_url}): {done}")
 
@@ -91,11 +96,13 @@ def pull(
     everything: AllOption = False,
 ) -> None:
     """Download datasets from the DVC remote."""
+    from tasks.step_progress import shown_step
     from tasks.versioning.remote import pull_data, read_remote
 
     project = Path.cwd()
     source = read_remote(project, remote)
-    paths = pull_data(project, name, remote=remote, everything=everything)
+    with shown_step(f"fetching from {source.name}"):
+        paths = pull_data(project, name, remote=remote, everything=everything)
     say(f"{source.name} ({source.shown_url}): {', '.join(paths) or 'everything is here already'}")
 
 
@@ -110,16 +117,14 @@ def _use_folder(params: Path, name: str, chosen: dict[str, object]) -> "TrialCon
 
 
 def _check(config: "TrialConfig") -> None:
+    from dml_core.asking.pictures import find_byte_copies
     from dml_core.data.duplicates import (
-        FoundImage,
         check_no_leaks,
         describe_duplicates,
-        find_copies,
         find_similar_names,
         name_places,
         summarise,
     )
-    from dml_core.data.packing import UNREADABLE, digest_record
     from dml_core.data.prepare import sort_and_check
     from dml_core.data.sources.registry import list_images
     from dml_core.data.splits import split_classes
@@ -132,14 +137,8 @@ def _check(config: "TrialConfig") -> None:
         f"to develop on, {len(split.test):,} held back for the test"
     )
     # Compares bytes only; `dml prepare` finds equal pixels and look-alikes.
-    digests = [digest_record(record, root=listing.root) for record in records]
-    images = [
-        FoundImage(record.path, record.class_name, digest, content=digest)
-        for record, digest in zip(records, digests, strict=True)
-        if digest != UNREADABLE
-    ]
     places = name_places(split)
-    copies = find_copies(images, places)
+    copies = find_byte_copies(records, listing.root, places)
     if config.data.leak_rule == "fail":
         check_no_leaks(copies, config.data)
     num_dropped = 0 if config.data.leak_rule == "allow" else len(copies)
@@ -167,7 +166,7 @@ def _hand_over(config: "TrialConfig", params: Path, *, write: bool) -> None:
     else:
         say(f"Replace the section data of {params} with this, or add --write:\n")
         say(render_section("data", first | values))
-    say("next: dml prepare")
+    say("next: dml run main, or another study of: dml studies")
 
 
 @contextmanager
@@ -177,6 +176,7 @@ def _placed_in_raw(path: Path, *, project: Path, name: str) -> Iterator[Path]:
     Removes the copy if the block raises; never touches the original.
     """
     from dml_core.data.records import DatasetError
+    from tasks.step_progress import shown_step
 
     source, raw = path.expanduser().resolve(), project.resolve() / RAW
     if not source.exists():
@@ -194,7 +194,8 @@ def _placed_in_raw(path: Path, *, project: Path, name: str) -> Iterator[Path]:
         )
     say(f"copying {path} to {RAW / target.name}")
     try:
-        _copy(source, target)
+        with shown_step(f"copying {name}"):
+            _copy(source, target)
         yield project / RAW / target.name
     except BaseException:
         _remove(target)

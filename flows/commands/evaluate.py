@@ -36,6 +36,7 @@ def evaluate(
     """Evaluate a trained model on the test classes; print a table and write JSON."""
     from dml_core.config.loading import parse_overrides, resolve_trial_config, to_flat_dict
     from dml_core.measures.model_scores import evaluate_checkpoint
+    from tasks.step_progress import shown_step
 
     model, found = _find_checkpoint(checkpoint)
     stored = to_flat_dict(model.config)
@@ -47,7 +48,10 @@ def evaluate(
             f"content hash is {info.content_hash}, the model's {model.data_hash}. "
             "Prepare the data with the model's parameters (config.json beside its checkpoints)."
         )
-    scores = evaluate_checkpoint(model, images, evaluation=config.evaluation)
+    with shown_step(f"evaluating {found.name}") as progress:
+        scores = evaluate_checkpoint(
+            model, images, evaluation=config.evaluation, on_progress=progress.say
+        )
     print_scores(
         f"{model.config.loss.name}, epoch {model.selected_epoch}, "
         f"{split} of {config.data.folder_name}",
@@ -80,13 +84,15 @@ def baseline(
     """Evaluate raw pixels or untrained features: the scores that a model must beat."""
     from dml_core.config import load_trial_config
     from dml_core.measures.model_scores import evaluate_raw_pixels, evaluate_untrained_features
+    from tasks.step_progress import shown_step
 
     kinds = {"pixels": evaluate_raw_pixels, "features": evaluate_untrained_features}
     if of not in kinds:
         raise ValueError(f"--of must be pixels or features. Got {of!r}.")
     config = load_trial_config(params, set_ or [])
     images, _ = _open_split(config.data, split)
-    scores = kinds[of](images, config)
+    with shown_step(f"evaluating {of}"):
+        scores = kinds[of](images, config)
     print_scores(f"{of}, {split} of {config.data.folder_name}, no training", scores)
 
 

@@ -35,7 +35,7 @@ def logs(
     as_json: JsonLinesOption = False,
 ) -> None:
     """Show the events of the newest run of a study: stages, trials, nodes, epochs, errors."""
-    from tasks.run_log import list_logs
+    from tasks.run_log import describe_line, list_logs
     from tasks.study import StudyRequest, load_context
 
     request = StudyRequest(study=study, profile=profile, params=str(params))
@@ -56,32 +56,6 @@ def logs(
             f"the log has no trial {trial!r}. Its trials: {listed or 'none'}. "
             "For older runs too: --all"
         )
-
-
-def describe_line(line: Mapping[str, Any]) -> str:
-    """Returns a line of a log as readable text."""
-    clock = str(line.get("time", ""))[:19].replace("T", " ")
-    parts = [f"{clock} {line.get('event', '')}"]
-    if "trial" in line:
-        parts.append(str(line["trial"]))
-    if "stage" in line:
-        parts.append(str(line["stage"]))
-    if "epoch" in line:
-        parts.append(f"epoch {line['epoch']}")
-    if "node" in line:
-        parts.append(f"on {line['node']}")
-    if "status" in line:
-        parts.append(str(line["status"]))
-    if "seconds" in line:
-        parts.append(f"{line['seconds']:.1f} s")
-    numbers = line.get("numbers") or {}
-    parts += [f"{name} {value:.4f}" for name, value in list(numbers.items())[:4]]
-    if "score" in line:
-        parts.append(f"score {line['score']:.4f}")
-    if "message" in line:
-        parts.append(str(line["message"]))
-    mark = "" if line.get("level") in ("info", None) else f"{str(line['level']).upper()}: "
-    return mark + ", ".join(parts)
 
 
 def _read_all(paths: list[Path]) -> Iterator[Mapping[str, Any]]:

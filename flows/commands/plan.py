@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dml_core.trials.spec import TrialSpec
     from tasks.study import StudyContext, StudyRequest
 
-_COSTLY = ("data", "model", "trunk", "sampler", "loss", "augmentation")
-"""Sections that decide the time of a training step."""
+_COSTLY = ("data", "model", "trunk", "sampler", "loss", "augmentation", "training", "evaluation")
+"""Sections that decide the time of a trial."""
 commands = typer.Typer()
 
 
@@ -55,6 +55,7 @@ def plan(
 
 
 def _print_plan(request: "StudyRequest", images_per_second: float | None) -> None:
+    from tasks.step_progress import shown_step
     from tasks.study import load_context
     from tasks.sweep.node_data import count_shared_trials
     from tasks.versioning.stages import find_stale_stages
@@ -69,7 +70,8 @@ def _print_plan(request: "StudyRequest", images_per_second: float | None) -> Non
         changed = ", ".join(f"{key}={value}" for key, value in arm.layer.items())
         seeds = ", ".join(str(seed) for seed in study.seeds)
         say(f"  repeat  {arm.name:32s} seeds {seeds}  ({changed})")
-    cost, gpu = _estimate(context, images_per_second=images_per_second)
+    with shown_step(f"measuring the cost of {study.name}"):
+        cost, gpu = _estimate(context, images_per_second=images_per_second)
     for line in _describe_cost(context, cost, gpu):
         say(line)
     if num_shared := count_shared_trials(context):
@@ -105,7 +107,7 @@ def _print_table(requests: "Iterable[StudyRequest]", images_per_second: float | 
     listed = " and ".join(f"{amount:,.1f} {unit}" for unit, amount in totals.items())
     say(f"{trials} trials, {listed}; a trial of two studies counts twice")
     if "minutes" in totals:
-        say("minutes are of training on one core of this machine, validation not counted")
+        say("minutes are of training on one core of this machine")
     if "GPU hours" in totals:
         say(_describe_assumptions())
 
@@ -139,10 +141,7 @@ def _describe_cost(
 ) -> list[str]:
     from dml_core.data.parallel import count_cores
 
-    counted = (
-        f"{cost.num_search_trials} search and {cost.num_repeat_trials} repeat trials, "
-        f"{cost.num_trained} of them to train"
-    )
+    counted = f"{cost.num_search_trials} search and {cost.num_repeat_trials} repeat trials"
     if gpu is not None:
         listed = [f"  {assumption}" for assumption in gpu.assumptions]
         return [f"{counted}: about {gpu.hours:,.1f} GPU hours", _describe_assumptions(), *listed]
@@ -153,7 +152,7 @@ def _describe_cost(
     return [
         f"{counted}, {cost.total_seconds / 60:.1f} minutes of training on one core, about "
         f"{seconds / 60:.1f} minutes with {at_once} trials at "
-        "once (measured on this machine, validation not counted)"
+        "once (measured on this machine; tries beyond the ranges and the test not counted)"
     ]
 
 
@@ -171,13 +170,12 @@ def _describe_assumptions() -> str:
 def _measure(study: "ResolvedStudy") -> "StudyCost":
     from dml_core.config.loading import to_flat_dict
     from dml_core.data.prepared import open_development
-    from dml_core.measures.step_cost import measure_seconds_per_image
-    from dml_core.studies.cost import estimate_cost
+    from dml_core.measures.step_cost import measure_trial
+    from dml_core.studies.cost import sum_cost
 
-    # Arms with the same network and batch cost the same, so each kind is measured once.
-    rates: dict[str, float] = {}
+    # Arms with the same network, batch and epochs cost the same, so each kind is measured once.
+    seconds: dict[str, float] = {}
     measured: dict[tuple[object, ...], float] = {}
-    images = 0
     for arm in study.arms:
         config = study.arm_config(arm.name)
         kind = tuple(
@@ -186,8 +184,6 @@ def _measure(study: "ResolvedStudy") -> "StudyCost":
             if key.split(".")[0] in _COSTLY
         )
         if kind not in measured:
-            data = open_development(config.data)
-            images = len(data.train)
-            measured[kind] = measure_seconds_per_image(config, data)
-        rates[arm.name] = measured[kind]
-    return estimate_cost(study, rates, images)
+            measured[kind] = measure_trial(config, open_development(config.data)).seconds(config)
+        seconds[arm.name] = measured[kind]
+    return sum_cost(study, seconds)

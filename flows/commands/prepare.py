@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.commands.terminal import DEFAULT_PARAMS, ParamsOption, SetOption, progress_bar, say
+from flows.commands.terminal import DEFAULT_PARAMS, ParamsOption, SetOption, say
 
 if TYPE_CHECKING:
     from dml_core.config.data import DataBase
@@ -25,6 +25,7 @@ def prepare(
     from dml_core.data.prepare import prepare_dataset
     from dml_core.data.sources.registry import list_images
     from tasks.guardian import guarded_folder
+    from tasks.step_progress import shown_step
     from tasks.versioning.restoring import restore_before_preparing
 
     config = load_trial_config(params, set_ or []).data
@@ -32,16 +33,9 @@ def prepare(
     guarded_folder()
     restore_before_preparing(config)
     started = time.perf_counter()
-    with progress_bar(f"preparing {config.folder_name}") as bar:
+    with shown_step(f"preparing {config.folder_name}") as progress:
         listing = list_images(config)
-        info = prepare_dataset(
-            listing,
-            config,
-            on_progress=lambda done, total: bar.update(
-                bar.task_ids[0], completed=done, total=total
-            ),
-            workers=workers or None,
-        )
+        info = prepare_dataset(listing, config, on_progress=progress.count, workers=workers or None)
     _print_summary(config, info, seconds=time.perf_counter() - started)
 
 

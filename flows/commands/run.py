@@ -17,7 +17,10 @@ from flows.commands.terminal import (
 )
 
 if TYPE_CHECKING:
+    from prefect import Flow
+
     from tasks.report import Answer
+    from tasks.study import StudyRequest
 
 LOGGER = logging.getLogger(__name__)
 commands = typer.Typer()
@@ -42,28 +45,38 @@ def run(
     promote: Annotated[
         bool, typer.Option("--promote", help="Accept the results; their models become champions.")
     ] = False,
+    until_decided: Annotated[
+        bool,
+        typer.Option("--until-decided", help="Add seeds to arms whose verdict is open."),
+    ] = False,
+    most_seeds: Annotated[
+        int | None, typer.Option(help="With --until-decided: most seeds of an arm; 20 by default.")
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="With --until-decided: add no seeds that would take longer.", min=0),
+    ] = None,
 ) -> None:
     """Answer studies: prepare, sweep, evaluate, report; skip stages that are up to date."""
     from dml_core.trials.ledger import check_is_free
     from flows.commands.studies import study_names
-    from flows.servers.connect import set_up_prefect
     from tasks.study import StudyRequest, load_context
     from tasks.versioning.stages import is_versioned, list_tracked
 
+    if not until_decided and (most_seeds is not None or minutes is not None):
+        raise ValueError("--most-seeds and --minutes limit --until-decided, which is missing.")
     chosen = study_names() if all_ else studies or ["main"]
     # Mistakes are found here too, before Prefect starts, so that they end in a short message.
-    for name in chosen:
-        request = StudyRequest(
-            study=name, profile=profile, params=str(params), overrides=tuple(set_ or ())
-        )
+    requests = [
+        StudyRequest(study=name, profile=profile, params=str(params), overrides=tuple(set_ or ()))
+        for name in chosen
+    ]
+    for request in requests:
         check_is_free(load_context(request).working_folder)
         if is_versioned(request):
             list_tracked()
-    wait_for_server = set_up_prefect()
-    from flows.ablation import ablation
-
-    wait_for_server()
     started = time.perf_counter()
+    ablation = open_pipeline()
     answers = ablation(
         studies=chosen,
         profile=profile,
@@ -72,9 +85,12 @@ def run(
         show="json" if as_json else "auto",
         force=force,
         promote=promote,
+        until_decided=until_decided,
+        **({} if most_seeds is None else {"most_seeds": most_seeds}),
+        minutes=minutes,
     )
-    for answer in answers:
-        _print_answer(answer, as_json=as_json)
+    for answer, request in zip(answers, requests, strict=True):
+        print_answer(answer, request, as_json=as_json)
     if not as_json:
         say(f"done in {time.perf_counter() - started:.0f} s")
     if watch and any(answer.has_dropped for answer in answers):
@@ -91,6 +107,7 @@ def stage(
     """Run one stage, stale or not, as dvc.yaml does."""
     from flows.servers.connect import set_up_prefect
     from tasks.study import StudyRequest
+    from tasks.versioning.installed_code import refresh_code
     from tasks.versioning.stages import (
         STAGES,
         begin_stage,
@@ -106,6 +123,7 @@ def stage(
     if study is None and name != "prepare":
         raise ValueError(f"stage {name} needs the name of a study, as in: dml stage {name} main")
     request = StudyRequest(study=study or "main", params=str(params), overrides=tuple(set_ or ()))
+    refresh_code()
     # A study without stages has no place in dvc.lock.
     is_known = name == "prepare" or not is_versioned(request) or request.study in list_tracked()
     if is_known and name != "prepare":
@@ -121,7 +139,23 @@ def stage(
     check_origin(name, pinned.request, origin)
 
 
-def _print_answer(answer: "Answer", *, as_json: bool) -> None:
+def open_pipeline() -> "Flow[..., list[Answer]]":
+    """Returns the flow of all stages once its server answers, that of `dml up` or a private one."""
+    from flows.servers.connect import set_up_prefect
+    from tasks.step_progress import shown_step
+
+    wait_for_server = set_up_prefect()
+    with shown_step("starting Prefect"):
+        from flows.ablation import ablation
+
+        wait_for_server()
+    return ablation
+
+
+def print_answer(answer: "Answer", request: "StudyRequest", *, as_json: bool = False) -> None:
+    """Prints an answer: the recommendation first, then a line an arm, and where to look."""
+    from tasks.report_page.tables import make_command
+
     if as_json:
         say(answer.model_dump_json())
         return
@@ -131,6 +165,6 @@ def _print_answer(answer: "Answer", *, as_json: bool) -> None:
     if answer.claims:
         say(answer.claims_text)
     say(f"report:  {answer.report}")
-    say(f"compare: {answer.compare_url}")
+    say(f"open:    {make_command(request, 'open')}")
     if answer.watch:
         say(f"history: {answer.watch}")

@@ -1,6 +1,5 @@
 """dml schedule, schedules, unschedule: studies that run by the clock."""
 
-import difflib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -69,11 +68,11 @@ def check_request(study: str, *, profile: str | None, cron: str, folder: Path) -
     A mistake shows now, and not at night when the run comes due.
     """
     from flows.servers.schedules import check_cron
-    from tasks.study import STUDIES_FOLDER, StudyRequest, load_context
+    from tasks.study import STUDIES_FOLDER, StudyRequest, check_study_exists, load_context
 
     problems: list[str] = []
     try:
-        _check_study_exists(study, folder / STUDIES_FOLDER)
+        check_study_exists(study, folder / STUDIES_FOLDER)
         load_context(StudyRequest(study=study, profile=profile))
     except (ValueError, FileNotFoundError) as error:
         problems.append(str(error))
@@ -83,12 +82,3 @@ def check_request(study: str, *, profile: str | None, cron: str, folder: Path) -
         problems.append(str(error))
     if problems:
         raise ValueError("\n".join(problems))
-
-
-def _check_study_exists(study: str, folder: Path) -> None:
-    if (folder / f"{study}.yaml").is_file():
-        return
-    known = sorted(path.stem for path in folder.glob("*.yaml"))
-    near = difflib.get_close_matches(study, known, n=1)
-    advice = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known) or 'none'}."
-    raise FileNotFoundError(f"there is no study {study!r} in {folder}. {advice}")

@@ -43,7 +43,7 @@ def check(
 ) -> None:
     """Find every mistake in the parameters and studies, without running anything."""
     from dml_core.config import ConfigError
-    from tasks.study import StudyRequest, load_context
+    from tasks.study import StudyRequest, UnknownStudy, load_context
 
     problems: list[str] = []
     for name in studies or study_names():
@@ -53,7 +53,7 @@ def check(
             profiles = list(context.study.definition.profiles)
             for profile in profiles:
                 load_context(request.model_copy(update={"profile": profile}))
-        except ConfigError as error:
+        except (ConfigError, UnknownStudy) as error:
             problems.append(str(error))
         else:
             also = f", also as {', '.join(profiles)}" if profiles else ""

@@ -1,8 +1,7 @@
 """The terminal: options that several commands share, and how results are printed."""
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,6 @@ from tasks.secrets import redact
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
     from rich.table import Table
 
 ParamsOption = Annotated[
@@ -57,30 +55,6 @@ def make_harmless(text: str) -> str:
 def say(text: str) -> None:
     """Prints a line without wrapping it and without markup, which names in the data may contain."""
     console().print(make_harmless(text), soft_wrap=True, markup=False, highlight=False)
-
-
-@contextmanager
-def progress_bar(what: str) -> "Iterator[Progress]":
-    """Shows a bar with count, elapsed and remaining time; nothing in a pipe."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console(), disable=not console().is_terminal) as progress:
-        progress.add_task(what, total=None)
-        yield progress
 
 
 def print_scores(title: str, scores: Mapping[str, float]) -> None:

@@ -20,6 +20,7 @@ from flows.servers.access import (
     sign_in_to_prefect,
 )
 from flows.servers.network import NoAnswer, ask, fetch_status
+from flows.servers.plans import LOGS_TO_PAGES
 from flows.servers.private import PrivateServer
 from flows.servers.record import (
     ServerRecord,
@@ -34,6 +35,7 @@ HERE = Path()
 TITLES = {"prefect": "Prefect server", "mlflow": "MLflow server", "worker": "worker"}
 _QUIET = {
     "PREFECT_LOGGING_LEVEL": "WARNING",
+    **LOGS_TO_PAGES,
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "DO_NOT_TRACK": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",

@@ -22,6 +22,12 @@ from flows.servers.record import prefect_home
 
 WORK_POOL = "dml"
 QUIET = {"DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONUNBUFFERED": "1"}
+LOGS_TO_PAGES = {
+    "PREFECT_LOGGING_EXTRA_LOGGERS": "dml_core,tasks,flows,dml.events",
+    # Outside of a run there is no page to write to.
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+}
+"""Variables that let our own loggers write to the pages of runs in Prefect."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,7 @@ def plan_worker(folder: Path, *, prefect: str, mlflow: str) -> ServerPlan:
     worker_name = make_worker_name(folder)
     environment = {
         **QUIET,
+        **LOGS_TO_PAGES,
         "PREFECT_HOME": str(prefect_home(folder)),
         "PREFECT_API_URL": f"{prefect}/api",
         "MLFLOW_TRACKING_URI": os.environ.get("MLFLOW_TRACKING_URI") or mlflow,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.servers.connect import check_server_answers, use_running_servers, without_credentials
+from flows.servers.pages import FLOW_NAME
 from flows.servers.plans import WORK_POOL
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from prefect.client.schemas.responses import DeploymentResponse
 
 ENTRYPOINT = "flows/ablation.py:ablation"
-FLOW_NAME = "ablation"
+INSTALLED_ENTRYPOINT = "flows.ablation.ablation"
+"""The same flow of the installed code, for a project without sources."""
 PREFIX = "study-"
 TAG = "dml-schedule"
 ENDED = ("COMPLETED", "FAILED", "CRASHED")
@@ -57,7 +59,7 @@ def create_schedule(
     cron: str,
     folder: Path,
     profile: str | None = None,
-    entrypoint: str = ENTRYPOINT,
+    entrypoint: str = "",
     parameters: Mapping[str, Any] | None = None,
 ) -> Created:
     """Schedules a study by a cron expression in UTC; replaces the study's previous schedule.
@@ -69,12 +71,14 @@ def create_schedule(
         cron: minute, hour, day of month, month, day of week.
         folder: the project folder, in which runs take place.
         profile: the size of the study.
-        entrypoint: file and function of the flow, below the folder.
+        entrypoint: file and function of the flow, below the folder; by default those of a clone,
+            or else the installed flow.
         parameters: of the flow, beside `studies` and `profile`.
 
     Raises:
         ValueError: if the cron expression is wrong or never comes due, or no server answers.
     """
+    entrypoint = entrypoint or choose_entrypoint(folder)
     check_entrypoint(folder, entrypoint)
     dates = check_cron(cron, folder=folder)
     with open_client(folder) as client:
@@ -149,8 +153,16 @@ def next_dates(cron: str, *, count: int = 2) -> list[datetime]:
     return list(dates)
 
 
+def choose_entrypoint(folder: Path) -> str:
+    """Returns the flow of a folder's own sources, or else the installed one."""
+    is_clone = (folder / ENTRYPOINT.rpartition(":")[0]).is_file()
+    return ENTRYPOINT if is_clone else INSTALLED_ENTRYPOINT
+
+
 def check_entrypoint(folder: Path, entrypoint: str) -> None:
     """Raises FileNotFoundError if the flow's file is not in the folder."""
+    if ":" not in entrypoint:
+        return
     path = folder / entrypoint.rpartition(":")[0]
     if not path.is_file():
         raise FileNotFoundError(
@@ -226,7 +238,8 @@ def _create_deployment(
     from prefect.client.schemas.schedules import CronSchedule
     from prefect.utilities.callables import parameter_schema_from_entrypoint
 
-    schema = parameter_schema_from_entrypoint(str(folder / entrypoint))
+    is_file = ":" in entrypoint
+    schema = parameter_schema_from_entrypoint(str(folder / entrypoint) if is_file else entrypoint)
     move = {"prefect.deployments.steps.set_working_directory": {"directory": str(folder)}}
     client.create_deployment(
         flow_id=client.create_flow_from_name(FLOW_NAME),

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -14,15 +13,22 @@ from dml_core.analysis.factors import FactorEffect, read_coordinates
 from dml_core.analysis.observations import Observations, answer_metric
 from dml_core.analysis.recommendation import Untrained
 from dml_core.analysis.summary import ArmSummary, StudySummary, render_markdown, summarize
+from dml_core.analysis.verdicts import relative_effect
 from dml_core.studies.metrics import is_higher_better
 from dml_core.studies.resolved import ResolvedStudy
-from tasks.report_page.style import unit_of
+from tasks.report_page.style import spell_metric, unit_of
 
 FILE_NAME = "answer.json"
-
-SMALLEST_SHARE = 0.02
-"""The smallest difference worth having of a metric that is no share (a cost, a distance), relative
-to its mean over all arms."""
+RISING = 0.01
+"""A training that gains a point or more in its last third was cut short."""
+READING = (
+    "Means over the seeds with 95 % intervals. A verdict (Welch's t-test) is given where a "
+    "difference is among the discoveries of all pairs of arms: at most 5 % of them are false, and "
+    "a study without any difference gives a verdict in at most 5 % of cases. It does not depend on "
+    "which arm is called the baseline. No difference worth having: two one-sided tests place it "
+    "within the smallest effect."
+)
+"""How to read the table of arms."""
 
 
 class Answer(BaseModel):
@@ -82,8 +88,8 @@ def summarize_scores(study: ResolvedStudy, observations: Observations) -> StudyS
         unit=unit_of(metric),
         smallest_effect=find_smallest_effect(study, observations),
         higher_is_better=is_higher_better(metric),
-        num_looks=study.definition.looks,
-        remedy=f"list them in {study.path}, then: dml run {study.name}",
+        num_looks=study.num_looks,
+        remedy=f"dml run {study.name} --until-decided adds them",
     )
 
 
@@ -92,8 +98,7 @@ def find_smallest_effect(study: ResolvedStudy, observations: Observations) -> fl
     metric = answer_metric(study)
     if unit_of(metric).is_share:
         return study.definition.smallest_effect
-    means = [fmean(values.values()) for values in observations.scalars(metric).values() if values]
-    return SMALLEST_SHARE * abs(fmean(means)) if means and fmean(means) else SMALLEST_SHARE
+    return relative_effect(observations.scalars(metric))
 
 
 def _find_untrained(observations: Observations, metric: str) -> Untrained | None:
@@ -115,16 +120,29 @@ def make_answer(
     summary: StudySummary,
     budget: dict[str, dict[str, Any]],
     judgements: Sequence[Judgement] = (),
+    late_gains: Mapping[str, float] | None = None,
 ) -> Answer:
-    """Puts the summary and the judgements of the claims into words."""
+    """Puts the summary and the judgements of the claims into words.
+
+    Args:
+        study: the question.
+        summary: what the scores say of the arms.
+        budget: by arm, how its search was spent.
+        judgements: of the claims.
+        late_gains: from `find_late_gains`.
+    """
     metric = answer_metric(study)
+    gains = late_gains or {}
     return Answer(
         study=study.name,
         question=study.definition.question,
         metric=metric,
         recommendation=summary.recommendation.text,
         verdicts=[
-            *(_say(row, metric, budget.get(row.arm, {})) for row in summary.rows),
+            *(
+                say_arm(row, metric, budget.get(row.arm)) + say_late_gain(gains.get(row.arm, 0.0))
+                for row in summary.rows
+            ),
             *_say_untrained(summary, metric),
         ],
         factors=[say_factor(effect, metric) for effect in summary.factors],
@@ -143,7 +161,8 @@ def read_answer_file(folder: Path) -> Answer:
     return Answer.model_validate(json.loads((folder / FILE_NAME).read_text(encoding="utf-8")))
 
 
-def _say(row: ArmSummary, metric: str, budget: Mapping[str, Any]) -> str:
+def say_arm(row: ArmSummary, metric: str, budget: Mapping[str, Any] | None = None) -> str:
+    """Returns the score of an arm, its interval and its verdict as one line."""
     if row.mean is None:
         return f"{row.arm}: no score. {row.text}"
     unit, spread = unit_of(metric), ""
@@ -151,10 +170,18 @@ def _say(row: ArmSummary, metric: str, budget: Mapping[str, Any]) -> str:
         low, high = (unit.show(bound) for bound in row.interval)
         spread = f" ({low} to {high})"
     value = f"{unit.show(row.mean)}{unit.name}{spread}"
-    edges = "".join(
-        f"; {key} at its {bound} bound" for key, bound in (budget.get("at_bound") or {}).items()
+    bounds = (budget or {}).get("at_bound") or {}
+    edges = "".join(f"; {key} at its {bound} bound" for key, bound in bounds.items())
+    return f"{row.arm}: {spell_metric(metric)} {value}, {row.text}{edges}"
+
+
+def say_late_gain(gain: float) -> str:
+    """Returns a note for an arm that was still rising when its training ended; else nothing."""
+    if gain < RISING:
+        return ""
+    return (
+        f"; still rising (+{100 * gain:.1f} points of validation in the last third of its epochs)"
     )
-    return f"{row.arm}: {metric.removeprefix('test.')} {value}, {row.text}{edges}"
 
 
 def _say_untrained(summary: StudySummary, metric: str) -> list[str]:
@@ -162,7 +189,7 @@ def _say_untrained(summary: StudySummary, metric: str) -> list[str]:
         return []
     unit = summary.unit
     value = f"{unit.show(summary.untrained.score)}{unit.name}"
-    return [f"{summary.untrained.name}: {metric.removeprefix('test.')} {value}, no training"]
+    return [f"{summary.untrained.name}: {spell_metric(metric)} {value}, no training"]
 
 
 def say_factor(effect: FactorEffect, metric: str) -> str:

@@ -85,10 +85,15 @@ _SHORT_NAME = 11
 _FEW_BARS = 9
 
 
-def is_horizontal(panel: Panel) -> bool:
-    """Returns whether bars are horizontal, because their names are many or long."""
+def is_horizontal(panel: Panel, *, num_upright: int = _FEW_BARS) -> bool:
+    """Returns whether bars are horizontal, because their names are many or long.
+
+    Args:
+        panel: the bars.
+        num_upright: how many vertical bars there is room for.
+    """
     longest = max((len(show_value(x)) for x in panel.xs), default=0)
-    return len(panel.xs) > _FEW_BARS or longest > _SHORT_NAME
+    return len(panel.xs) > num_upright or longest > _SHORT_NAME
 
 
 def say_start(axes: Any, metric: str, *, horizontal: bool) -> str:
@@ -126,6 +131,7 @@ def draw_bars(axes: Any, panel: Panel, *, horizontal: bool) -> list[Any]:
             slot = _Slot(xs.index(point.x) + shift, width * 0.92)
             _draw_bar(axes, point, slot, panel.metric, (start, stop), number, horizontal)
     _set_axes(axes, panel, (start, stop), horizontal=horizontal)
+    draw_untrained(axes, panel, horizontal=horizontal)
     return [
         Patch(**bar_style(number), label=plain(series.name))
         for number, series in enumerate(panel.series)
@@ -277,6 +283,7 @@ def _frame(axes: Any) -> None:
 
 
 _MANY_POINTS = 14
+_NARROW_INCHES = 5.0
 
 
 def draw_lines(axes: Any, panel: Panel, *, log_x: bool = False) -> list[Any]:
@@ -296,7 +303,52 @@ def draw_lines(axes: Any, panel: Panel, *, log_x: bool = False) -> list[Any]:
     is_cost = panel.metric.startswith("cost.")
     axes.set_ylim(*find_limits(panel.points, metric=panel.metric, from_zero=is_cost))
     set_unit(axes.yaxis, panel.metric)
+    draw_untrained(axes, panel, horizontal=False)
     return handles
+
+
+def draw_untrained(axes: Any, panel: Panel, *, horizontal: bool) -> None:
+    """Draws a line at each score that needs no training, or its number at the axis's end.
+
+    The axis is not widened for it: the differences between the arms would vanish.
+    """
+    low, high = axes.get_xlim() if horizontal else axes.get_ylim()
+    unit = unit_of(panel.metric)
+    for number, (name, value) in enumerate(panel.untrained.items()):
+        text = f"{plain(name)} {unit.show(value)}"
+        is_inside = low < value < high
+        if is_inside:
+            draw = axes.axvline if horizontal else axes.axhline
+            draw(value, color=MUTED, linewidth=1.1, linestyle=(0, (4, 2)), zorder=3)
+        else:
+            text = f"no training: {text}, {'below' if value <= low else 'above'} the axis"
+        along = value if is_inside else (low if value <= low else high)
+        side = {"horizontal": horizontal, "is_left": along < (low + high) / 2}
+        _write_untrained(axes, text, along, number, is_titled=bool(panel.title), **side)
+
+
+def _write_untrained(
+    axes: Any,
+    text: str,
+    along: float,
+    number: int,
+    *,
+    is_titled: bool,
+    horizontal: bool,
+    is_left: bool,
+) -> None:
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
+    font = {"fontsize": 6.5, "color": MUTED, "style": "italic", "bbox": box, "zorder": 4}
+    if horizontal:
+        # Above the bars, which fill the axes; a title there moves it to the foot.
+        foot = 0 if is_titled else 1
+        axes.annotate(text, (along, foot), xycoords=axes.get_xaxis_transform(),
+                      xytext=(0, 3 + 9 * number), textcoords="offset points", va="bottom",
+                      ha="left" if is_left else "right", **font)  # fmt: skip
+    else:
+        axes.annotate(text, (1, along), xycoords=axes.get_yaxis_transform(),
+                      xytext=(-3, 3 if is_left else -3), textcoords="offset points", ha="right",
+                      va="bottom" if is_left else "top", **font)  # fmt: skip
 
 
 def _place(point: Point, names: Sequence[Any] | None) -> float:
@@ -348,7 +400,8 @@ def _set_ticks(axes: Any, xs: Sequence[Any], *, is_numeric: bool, log_x: bool) -
     if log_x:
         axes.set_xscale("log")
     spec = axes.get_subplotspec()
-    is_narrow = spec is not None and spec.get_gridspec().ncols > 1
+    width = axes.get_figure(root=True).get_figwidth()
+    is_narrow = spec is not None and width / spec.get_gridspec().ncols < _NARROW_INCHES
     shown = _keep_apart(xs, log_x=log_x, gap=0.09 if is_narrow else 0.045)
     if log_x or (1 < len(xs) <= 12 and len(shown) == len(xs)):
         axes.set_xticks(shown, [show_value(x) for x in shown])

@@ -41,10 +41,22 @@ class Picture:
     kind: str = "figure"
     """figure for drawings, pixels for images in their original size."""
     links: tuple[Link, ...] = ()
+    narrow: str = ""
+    """The same drawing for the screen of a phone, as a data URL; empty where there is none."""
 
 
-def embed_figure(stem: Path, *, name: str, caption: str, alt: str = "") -> Picture:
-    """Returns a drawing that was saved as SVG, PNG and CSV, with links to SVG and CSV."""
+def embed_figure(
+    stem: Path, *, name: str, caption: str, alt: str = "", narrow: bytes = b""
+) -> Picture:
+    """Returns a drawing that was saved as SVG, PNG and CSV, with links to SVG and CSV.
+
+    Args:
+        stem: path of its files without a suffix.
+        name: begins the names of downloaded files.
+        caption: below it.
+        alt: for readers who do not see it; the caption by default.
+        narrow: the SVG of the same drawing for a phone.
+    """
     found = [p for p in (stem.with_suffix(end) for end in (".csv", ".svg", ".png")) if p.exists()]
     # The page already contains the drawing as SVG.
     links = tuple(
@@ -53,7 +65,8 @@ def embed_figure(stem: Path, *, name: str, caption: str, alt: str = "") -> Pictu
         if path.suffix != ".png"
     )
     source = to_data_address(stem.with_suffix(".svg"))
-    return Picture(stem.name, source, alt or caption, caption, links=links)
+    small = _encode(narrow, ".svg") if narrow else ""
+    return Picture(stem.name, source, alt or caption, caption, links=links, narrow=small)
 
 
 def embed_pixels(path: Path, *, caption: str, alt: str) -> Picture:
@@ -63,8 +76,11 @@ def embed_pixels(path: Path, *, caption: str, alt: str) -> Picture:
 
 def to_data_address(path: Path) -> str:
     """Returns a file as a data URL."""
-    encoded = base64.b64encode(path.read_bytes()).decode()
-    return f"data:{_TYPES[path.suffix]};base64,{encoded}"
+    return _encode(path.read_bytes(), path.suffix)
+
+
+def _encode(content: bytes, suffix: str) -> str:
+    return f"data:{_TYPES[suffix]};base64,{base64.b64encode(content).decode()}"
 
 
 def render(template: str, content: dict[str, Any]) -> str:

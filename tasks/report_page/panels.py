@@ -1,7 +1,7 @@
 """The numbers behind a figure: series of points with intervals, in panels."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,8 @@ class Panel:
     series: tuple[Series, ...]
     title: str = ""
     """Distinguishes it from the other panels; empty for a single one."""
+    untrained: Mapping[str, float] = field(default_factory=dict)
+    """What no training gives, by name, as lines across the panel."""
 
     @property
     def points(self) -> list[Point]:
@@ -69,11 +71,24 @@ def make_panels(study: ResolvedStudy, observations: Observations, figure: Figure
     """
     make = _curve_series if figure.is_curves else _arm_series
     found = {metric: make(study, observations, figure, metric) for metric in figure.y}
+    untrained = {metric: _find_untrained(observations, figure, metric) for metric in found}
     if len(found) == 1:
-        return [Panel(metric, series) for metric, series in found.items()]
+        return [Panel(each, series, "", untrained[each]) for each, series in found.items()]
     if figure.kind != "heatmap" and _share_axes(found):
         return [_merge(found)]
-    return [Panel(metric, series, name_metric(metric)) for metric, series in found.items()]
+    return [
+        Panel(metric, series, name_metric(metric), untrained[metric])
+        for metric, series in found.items()
+    ]
+
+
+def _find_untrained(observations: Observations, figure: Figure, metric: str) -> dict[str, float]:
+    """Returns the scores without training by name; none for curves and for other metrics."""
+    kind, _, name = metric.partition(".")
+    if figure.is_curves or kind != "test":
+        return {}
+    found = observations.untrained
+    return {each: scores[name] for each, scores in found.items() if name in scores}
 
 
 def make_point(x: Any, by_seed: Mapping[int, float]) -> Point:

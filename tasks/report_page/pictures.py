@@ -1,6 +1,7 @@
 """The pictures of a report: figures, learning curves, the embedding map, and the history."""
 
 import csv
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -17,11 +18,15 @@ from dml_core.studies.metrics import Unit, unit_of
 from dml_core.studies.resolved import ResolvedStudy
 from tasks.report_page.draw import find_limits, set_unit
 from tasks.report_page.figure import (
-    WIDTH_INCHES,
+    PAGE,
+    PHONE,
+    Layout,
     draw_figure,
+    draw_for_phone,
     draw_ours,
     measure_ours,
     save_canvas,
+    to_svg,
     write_numbers,
 )
 from tasks.report_page.page import Picture, embed_figure, embed_pixels
@@ -36,75 +41,87 @@ from tasks.report_page.style import (
     label_metric,
     name_metric,
     plain,
+    plain_lines,
     report_style,
 )
 
 FEW_ARMS = 6
-_COLUMNS = 5
+_COLUMNS = {PAGE: 5, PHONE: 3}
+_NAME_LETTERS = {PAGE: 24, PHONE: 18}
+"""Of the title of a small plot."""
 
 
 def draw_learning_curves(
     study: ResolvedStudy, observations: Observations, *, folder: Path
-) -> list[Path]:
-    """Writes the curves as PNG, SVG and CSV; returns their paths without suffixes.
+) -> dict[Path, bytes]:
+    """Writes the curves as PNG, SVG and CSV; returns the drawings for phones by their paths.
 
-    Few arms share axes; with many, each has a small plot with the others in grey behind.
+    Few arms share axes; with many, each has a small plot with the others in grey behind. The paths
+    have no suffixes.
     """
     selection = study.arm_config(study.baseline).selection_metric
     metrics = (f"validation.{selection}", "train.loss")
     if len(study.arms) <= FEW_ARMS:
         figure = Figure(kind="lines", x="epoch", y=metrics, title="Learning curves")
         panels = make_panels(study, observations, figure)
+        target = folder / "curves"
         with report_style() as plt:
-            size = (WIDTH_INCHES, measure_ours(panels, figure))
-            canvas = plt.figure(figsize=size, layout="constrained")
-            draw_ours(canvas, panels, figure)
-            save_canvas(canvas, folder / "curves")
+            save_canvas(_draw_few(plt, panels, figure, PAGE), target)
+            phone = to_svg(_draw_few(plt, panels, figure, PHONE))
         write_numbers(panels, folder / "curves.csv")
-        return [folder / "curves"]
+        return {target: phone}
     targets = [folder / "curves-validation", folder / "curves-loss"]
+    drawn = {}
     for metric, target in zip(metrics, targets, strict=True):
         figure = Figure(kind="lines", x="epoch", y=metric)
         (panel,) = make_panels(study, observations, figure)
-        _draw_many(panel, target, is_shared=metric != "train.loss")
+        is_shared = metric != "train.loss"
+        with report_style() as plt:
+            save_canvas(_draw_many(plt, panel, PAGE, is_shared=is_shared), target)
+            drawn[target] = to_svg(_draw_many(plt, panel, PHONE, is_shared=is_shared))
         write_numbers([panel], target.with_suffix(".csv"))
-    return targets
+    return drawn
 
 
-def _draw_many(panel: Panel, target: Path, *, is_shared: bool) -> None:
+def _draw_few(plt: Any, panels: Sequence[Panel], figure: Figure, layout: Layout) -> Any:
+    size = (layout.width_inches, measure_ours(panels, figure, layout))
+    canvas = plt.figure(figsize=size, layout="constrained")
+    draw_ours(canvas, panels, figure, layout)
+    return canvas
+
+
+def _draw_many(plt: Any, panel: Panel, layout: Layout, *, is_shared: bool) -> Any:
     """Draws small multiples; the losses of different arms have different scales."""
-    rows = -(-len(panel.series) // _COLUMNS)
+    columns, width = _COLUMNS[layout], layout.width_inches
+    rows = -(-len(panel.series) // columns)
     height = 1.15 * rows + 0.75
     # Margins are fixed in inches: a layout engine would be slow with many axes.
     margins = {
-        "left": 0.62 / WIDTH_INCHES,
-        "right": 1 - 0.1 / WIDTH_INCHES,
+        "left": 0.62 / width,
+        "right": 1 - 0.1 / width,
         "bottom": 0.45 / height,
         "top": 1 - 0.25 / height,
     }
-    with report_style() as plt:
-        canvas, grid = plt.subplots(
-            rows,
-            _COLUMNS,
-            figsize=(WIDTH_INCHES, height),
-            squeeze=False,
-            gridspec_kw={**margins, "wspace": 0.3, "hspace": 0.42},
-        )
-        for axes in grid.flat:
-            axes.set_visible(False)
-        for number, (axes, series) in enumerate(zip(grid.flat, panel.series, strict=False)):
-            axes.set_visible(True)
-            others = [s for s in panel.series if s is not series] if is_shared else []
-            _draw_small(axes, series, others)
-            _set_small_axes(axes, panel.points if is_shared else series.points, panel)
-            is_lowest = number + _COLUMNS >= len(panel.series)
-            axes.tick_params(
-                labelbottom=is_lowest, labelleft=not is_shared or not number % _COLUMNS
-            )
-        canvas.text(0.5, 0.08 / height, "epoch", ha="center", fontsize=9)
-        label = plain(label_metric(panel.metric))
-        canvas.text(0.08 / WIDTH_INCHES, 0.5, label, va="center", rotation=90, fontsize=9)
-        save_canvas(canvas, target)
+    canvas, grid = plt.subplots(
+        rows,
+        columns,
+        figsize=(width, height),
+        squeeze=False,
+        gridspec_kw={**margins, "wspace": 0.3, "hspace": 0.42},
+    )
+    for axes in grid.flat:
+        axes.set_visible(False)
+    for number, (axes, series) in enumerate(zip(grid.flat, panel.series, strict=False)):
+        axes.set_visible(True)
+        others = [s for s in panel.series if s is not series] if is_shared else []
+        _draw_small(axes, series, others, letters=_NAME_LETTERS[layout])
+        _set_small_axes(axes, panel.points if is_shared else series.points, panel)
+        is_lowest = number + columns >= len(panel.series)
+        axes.tick_params(labelbottom=is_lowest, labelleft=not is_shared or not number % columns)
+    canvas.text(0.5, 0.08 / height, "epoch", ha="center", fontsize=9)
+    label = plain(label_metric(panel.metric))
+    canvas.text(0.08 / width, 0.5, label, va="center", rotation=90, fontsize=9)
+    return canvas
 
 
 def _set_small_axes(axes: Any, points: Sequence[Point], panel: Panel) -> None:
@@ -118,7 +135,7 @@ def _set_small_axes(axes: Any, points: Sequence[Point], panel: Panel) -> None:
         axes.set_xticks(sorted({epochs[0], epochs[-1]}))
 
 
-def _draw_small(axes: Any, series: Series, others: list[Series]) -> None:
+def _draw_small(axes: Any, series: Series, others: list[Series], *, letters: int) -> None:
     for other in others:
         axes.plot(*_means(other), color=MISSING, linewidth=0.5, alpha=0.7)
     xs, means = _means(series)
@@ -127,7 +144,9 @@ def _draw_small(axes: Any, series: Series, others: list[Series]) -> None:
     highs = [p.mean if p.high is None else p.high for p in points]
     axes.fill_between(xs, lows, highs, color=COLORS[0], alpha=0.2, linewidth=0)
     axes.plot(xs, means, color=COLORS[0], linewidth=1.4)
-    name = series.name if len(series.name) <= 24 else f"{series.name[:11]}…{series.name[-12:]}"
+    name, half = series.name, letters // 2
+    if len(name) > letters:
+        name = f"{name[: half - 1]}…{name[-half:]}"
     axes.set_title(plain(name), fontsize=6.6, pad=3)
     axes.tick_params(labelsize=6.5)
     if not points:
@@ -146,32 +165,41 @@ MOST_NAMES = 80
 _MOST_LETTERS = 18
 
 
-def draw_embedding_map(source: Path, target: Path) -> bool:
-    """Writes the map of embeddings as PNG and SVG; returns False without embeddings."""
+def draw_embedding_map(source: Path, target: Path) -> bytes:
+    """Writes the map of embeddings as PNG and SVG; returns the one for phones.
+
+    Without embeddings nothing is written, and the result is empty.
+    """
     if not source.is_file():
-        return False
+        return b""
     with open(source, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     if not rows:
-        return False
+        return b""
     places = np.array([[float(row["x"]), float(row["y"])] for row in rows])
     names = np.array([restore_cell(row["class"]) for row in rows])
     with report_style() as plt:
-        canvas, axes = plt.subplots(figsize=(7.2, 6.2), layout="constrained")
-        classes = list(dict.fromkeys(names.tolist()))
-        for number, name in enumerate(classes):
-            _draw_class(axes, places[names == name], number)
-        if len(classes) <= MOST_NAMES:
-            for name in classes:
-                _write_name(axes, places[names == name], name)
-        axes.set_xticks([])
-        axes.set_yticks([])
-        axes.set_aspect("equal", adjustable="datalim")
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        axes.set_xlabel("a map of the embeddings: near is alike, the directions mean nothing")
-        save_canvas(canvas, target)
-    return True
+        save_canvas(_draw_map(plt, places, names, PAGE), target)
+        return to_svg(_draw_map(plt, places, names, PHONE))
+
+
+def _draw_map(plt: Any, places: np.ndarray, names: np.ndarray, layout: Layout) -> Any:
+    width = layout.width_inches
+    canvas, axes = plt.subplots(figsize=(width, 0.86 * width), layout="constrained")
+    classes = list(dict.fromkeys(names.tolist()))
+    for number, name in enumerate(classes):
+        _draw_class(axes, places[names == name], number)
+    if len(classes) <= MOST_NAMES:
+        for name in classes:
+            _write_name(axes, places[names == name], name)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_aspect("equal", adjustable="datalim")
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    text = "a map of the embeddings: near is alike, the directions mean nothing"
+    axes.set_xlabel(textwrap.fill(text, layout.letters))
+    return canvas
 
 
 def _draw_class(axes: Any, places: np.ndarray, number: int) -> None:
@@ -211,6 +239,7 @@ def draw_figures(study: ResolvedStudy, observations: Observations, folder: Path)
         stem = folder / ("figure" if number == 1 else f"figure-{number}")
         published = definition.published if number == 1 else ()
         draw_figure(study, observations, figure, target=stem, published=published)
+        narrow = draw_for_phone(study, observations, figure, published=published)
         title = figure.title or definition.question
         metrics = ", ".join(dict.fromkeys(map(name_metric, figure.y)))
         beside = " Below, on grey: what the papers printed." if published else ""
@@ -220,6 +249,7 @@ def draw_figures(study: ResolvedStudy, observations: Observations, folder: Path)
                 name=study.name,
                 caption=_describe_intervals(figure.kind) + beside,
                 alt=f"{title} {metrics} as a figure; its numbers are in the CSV file.",
+                narrow=narrow,
             )
         )
     return pictures
@@ -237,11 +267,14 @@ def draw_pictures(
             "blue frame with a tick: the same class; a dashed orange one with a cross: another."
         )
         pictures.append(embed_pixels(grid, caption=caption, alt="Queries and their neighbours"))
-    if draw_embedding_map(evaluate_folder / FILE_NAME, folder / "map"):
+    if narrow := draw_embedding_map(evaluate_folder / FILE_NAME, folder / "map"):
         caption = "Test images of the best model in two dimensions; a colour and a mark a class."
-        pictures.append(embed_figure(folder / "map", name=study.name, caption=caption))
-    for stem in draw_learning_curves(study, observations, folder=folder):
-        pictures.append(embed_figure(stem, name=study.name, caption=_CURVES[stem.name]))
+        drawn = embed_figure(folder / "map", name=study.name, caption=caption, narrow=narrow)
+        pictures.append(drawn)
+    for stem, narrow in draw_learning_curves(study, observations, folder=folder).items():
+        caption = _CURVES[stem.name]
+        drawn = embed_figure(stem, name=study.name, caption=caption, narrow=narrow)
+        pictures.append(drawn)
     return pictures
 
 
@@ -333,12 +366,8 @@ def _mark_accepted(axes: Any, shown: Sequence[Result], unit: Unit) -> None:
 
 def _name_axes(axes: Any, shown: Sequence[Result], unit: Unit) -> None:
     names = [f"{result.time[:10]}\n{result.commit[:8] or 'no commit'}" for result in shown]
-    axes.set_xticks(range(len(shown)), [_plain_lines(name) for name in names], rotation=90)
+    axes.set_xticks(range(len(shown)), [plain_lines(name) for name in names], rotation=90)
     axes.set_xlim(-0.6, len(shown) - 0.4)
     axes.set_ylabel(
         f"champion's {shown[-1].metric}{f' ({unit.name.strip()})' if unit.name else ''}"
     )
-
-
-def _plain_lines(text: str) -> str:
-    return "\n".join(plain(line) for line in text.splitlines())

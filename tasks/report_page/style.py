@@ -98,9 +98,16 @@ def plain(text: str) -> str:
     return re.sub(r"\$", r"\\$", printable)
 
 
+def plain_lines(text: str) -> str:
+    """Returns a text of several lines that matplotlib draws literally."""
+    return "\n".join(plain(line) for line in text.splitlines())
+
+
 PUBLISHED = "published"
 """Pseudo-metric of published scores."""
 _PUBLISHED_UNIT = Unit(1, "", "", 1)
+_LOGGED = "logged"
+"""Prefix of metrics that other code has logged, before the number of their digits."""
 
 _NAMES = {
     "map_at_r": "MAP@R",
@@ -129,11 +136,25 @@ _AXES = {
 _SPLITS = {"test": "test classes", "validation": "validation classes"}
 
 
+def mark_logged(metric: str, unit: Unit) -> str:
+    """Returns the name under which a metric of other code is drawn: as plain numbers."""
+    return f"{_LOGGED}.{unit.digits}.{metric}"
+
+
+def spell_metric(metric: str) -> str:
+    """Returns a metric's own name for sentences and messages: `test.recall_at_1` is recall_at_1."""
+    if metric.startswith(f"{_LOGGED}."):
+        return metric.split(".", 2)[2]
+    return metric.removeprefix("test.")
+
+
 def name_metric(metric: str) -> str:
     """Returns a metric's short name without its split: `test.recall_at_1` is R@1."""
     if metric in _NAMES:
         return _NAMES[metric]
     split, _, name = metric.partition(".")
+    if split == _LOGGED:
+        return spell_metric(metric)
     if split == "train":
         return f"{name.replace('_', ' ')} in training"
     return _name_score(name if split in (*_SPLITS, "table") else metric)
@@ -155,6 +176,8 @@ def _name_score(name: str) -> str:
 
 def unit_of(metric: str) -> Unit:
     """Returns a metric's unit; published scores are shown as printed."""
+    if metric.startswith(f"{_LOGGED}."):
+        return Unit(1, "", "", int(metric.split(".")[1]))
     return _PUBLISHED_UNIT if metric == PUBLISHED else find_unit(metric)
 
 

@@ -59,23 +59,20 @@ class Table:
 
 
 def make_arm_table(
-    summary: StudySummary, budget: Mapping[str, Mapping[str, Any]], *, metric: str
+    summary: StudySummary, budget: Mapping[str, Mapping[str, Any]] | None, *, metric: str
 ) -> Table:
-    """Returns one row an arm: score, difference to the best, verdict, and what finding it took."""
+    """Returns one row an arm: score, difference to the best, verdict, and what finding it took.
+
+    Without a budget, as for runs of other code, the table ends with the number of seeds.
+    """
     points = unit_of(metric).difference_name.strip()
-    headings = [
-        "arm",
-        _head(metric),
-        f"to the best{f' ({points})' if points else ''}",
-        "verdict",
-        "chosen",
-        "seeds",
-        "tries",
-        "pruned",
-        "failed",
-        "at a bound",
-    ]
-    rows = [_make_arm_row(row, budget.get(row.arm, {}), metric) for row in summary.rows]
+    to_best = f"to the best{f' ({points})' if points else ''}"
+    headings = ["arm", _head(metric), to_best, "verdict", "seeds"]
+    if budget is None:
+        rows = [_make_score_cells(row, {}, metric) for row in summary.rows]
+    else:
+        headings[-1:] = ["chosen", "seeds", "tries", "pruned", "failed", "at a bound"]
+        rows = [_make_arm_row(row, budget.get(row.arm, {}), metric) for row in summary.rows]
     if summary.untrained is not None:
         rows.append(_make_untrained_row(summary, len(headings), metric))
     return Table("Every arm with its 95 % interval over the seeds", headings, rows)
@@ -143,16 +140,19 @@ def _make_score_cell(observations: Observations, arm: str, metric: str) -> Cell:
     return Cell(show_number(point.mean, metric), reach, point.mean)
 
 
-def _make_arm_row(row: ArmSummary, winner: Mapping[str, Any], metric: str) -> list[Cell]:
+def _make_score_cells(row: ArmSummary, winner: Mapping[str, Any], metric: str) -> list[Cell]:
     return [
         _name(row.arm),
         _make_mean_cell(row.mean, row.interval, metric),
         _make_difference_cell(row, metric),
         _make_verdict_cell(row, winner),
-        _make_values_cell(winner),
         _count(row.num_seeds),
-        *_make_budget_cells(winner),
     ]
+
+
+def _make_arm_row(row: ArmSummary, winner: Mapping[str, Any], metric: str) -> list[Cell]:
+    *scores, seeds = _make_score_cells(row, winner, metric)
+    return [*scores, _make_values_cell(winner), seeds, *_make_budget_cells(winner)]
 
 
 def _make_untrained_row(summary: StudySummary, num_columns: int, metric: str) -> list[Cell]:
@@ -278,9 +278,9 @@ def describe_leakage(context: StudyContext) -> str:
     return "; ".join(parts)
 
 
-def make_command(request: StudyRequest) -> str:
-    """Returns the command that produces this report."""
-    parts = ["dml", "run", request.study]
+def make_command(request: StudyRequest, command: str = "run", *arguments: str) -> str:
+    """Returns a command for a study as a user types it; by default the one that produces it."""
+    parts = ["dml", command, request.study, *arguments]
     if request.profile:
         parts += ["--profile", request.profile]
     if request.params != "params.yaml":

@@ -3,6 +3,8 @@
 It runs on the driver and knows no cluster, so that every rule can be tested without one.
 """
 
+import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +17,9 @@ from dml_core.trials.journal import selected_score
 from dml_core.trials.ledger import Ledger
 from dml_core.trials.spec import TrialRecord, TrialSpec
 from tasks.sweep.progress import ProgressTracker, SweepProgress
+from tasks.sweep.restarts import Restarts
+
+LOGGER = logging.getLogger(__name__)
 
 
 class TrialSource(Protocol):
@@ -41,23 +46,38 @@ class ListedTrials:
         """Does nothing: the list does not depend on results."""
 
 
+MakeTrials = Callable[[Sequence[TrialRecord]], Iterable[TrialSpec]]
+"""Returns trials from the records of the search so far."""
+
+
+def _no_trials(_: Sequence[TrialRecord]) -> Iterable[TrialSpec]:
+    return ()
+
+
 class SearchThenRepeats:
     """The trials of a search and, when all of them have ended, the repeats of its winners."""
 
     def __init__(
         self,
         search: TrialSource,
-        make_repeats: Callable[[Sequence[TrialRecord]], Iterable[TrialSpec]],
+        make_repeats: MakeTrials,
+        *,
+        extend: MakeTrials = _no_trials,
+        max_rounds: int = 0,
     ) -> None:
         """Prepares both phases.
 
         Args:
             search: the trials of the first phase.
-            make_repeats: returns the repeats from the records of the search.
+            make_repeats: returns the repeats.
+            extend: returns a further round of the search, or nothing if none is needed.
+            max_rounds: most further rounds.
         """
         self.is_exhausted = False
         self._search = search
         self._make_repeats = make_repeats
+        self._extend = extend
+        self._rounds_left = max_rounds
         self._repeats: Iterator[TrialSpec] | None = None
         self._running: set[str] = set()
         self._records: list[TrialRecord] = []
@@ -70,10 +90,26 @@ class SearchThenRepeats:
                 return spec
             if self._running:
                 return None
+            if (spec := self._next_round()) is not None:
+                return spec
             self._repeats = iter(self._make_repeats(self._records))
         repeat = next(self._repeats, None)
         self.is_exhausted = repeat is None
         return repeat
+
+    def _next_round(self) -> TrialSpec | None:
+        """Returns the first trial of a further round of the search; None if there is none."""
+        if self._rounds_left == 0:
+            return None
+        self._rounds_left -= 1
+        # Records in the order of their numbers: an order of arrival would not survive a restart.
+        records = sorted(self._records, key=lambda record: record.spec.number)
+        self._search = ListedTrials(self._extend(records))
+        if (spec := self._search.next()) is not None:
+            self._running.add(spec.trial_id)
+        else:
+            self._rounds_left = 0
+        return spec
 
     def tell(self, record: TrialRecord) -> None:
         """Receives the record of a trial that has ended."""
@@ -116,7 +152,21 @@ class Conductor:
         events: SweepEvents,
         halving: SuccessiveHalving | None = None,
         max_failed: int,
+        max_restarts: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Prepares a sweep.
+
+        Args:
+            source: the trials.
+            ledger: the study's record of them.
+            tracker: counts their progress.
+            events: the listeners.
+            halving: prunes trials of the search; None prunes none.
+            max_failed: the sweep stops when more trials failed.
+            max_restarts: how often a trial resumes after the death of its worker.
+            clock: returns seconds.
+        """
         self.records: dict[str, TrialRecord] = {}
         self.failures: list[TrialRecord] = []
         self._source = source
@@ -125,6 +175,8 @@ class Conductor:
         self._events = events
         self._halving = halving
         self._max_failed = max_failed
+        self._restarts = Restarts(max_restarts)
+        self._clock = clock
         self._epochs: dict[str, list[Mapping[str, Any]]] = {}
         self._looked_at: TrialSpec | None = None
         self._error: Exception | None = None
@@ -134,6 +186,8 @@ class Conductor:
         """Trials that have waited for one with the same key and must run themselves."""
         self._elsewhere: deque[TrialSpec] = deque()
         """Trials that another process trains at the moment."""
+        self._restarting: list[tuple[float, TrialSpec]] = []
+        """Trials whose worker died, each with the time from which it may have another one."""
 
     @property
     def must_stop(self) -> bool:
@@ -160,9 +214,11 @@ class Conductor:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no more trials will come; before that, there may be none for the moment."""
-        has_waiting = any(len(specs) > 1 for specs in self._running.values())
-        is_empty = not (has_waiting or self._ready or self._elsewhere)
+        """Whether no more trials will come; before that, there may be none for the moment.
+
+        A trial that runs may come again, after the death of its worker.
+        """
+        is_empty = not (self._running or self._ready or self._elsewhere or self._restarting)
         return (self._source.is_exhausted and is_empty) or self.must_stop
 
     def has_next(self) -> bool:
@@ -186,7 +242,8 @@ class Conductor:
         return None
 
     def start(self, spec: TrialSpec) -> None:
-        """Records that a trial runs; a restarted one is not announced again."""
+        """Records that a worker has begun a trial; a restarted one is not announced again."""
+        self._restarts.begin(spec.trial_id)
         if spec.trial_id not in self._epochs:
             self._tracker.start(spec.trial_id)
             self._repeat_events(spec)
@@ -224,8 +281,33 @@ class Conductor:
         _, *waiting = self._running.pop(self._ledger.key(spec), [spec])
         self._ready += [other for other in waiting if not self._finish_if_ended(other)]
 
+    def lose_worker(self, spec: TrialSpec, *, why: str) -> None:
+        """Records that a trial's worker died; another one gets the trial, or the trial fails.
+
+        Args:
+            spec: the trial.
+            why: the reason of the death, in a line; empty if it is unknown.
+        """
+        if spec.trial_id in self.records:
+            return
+        verdict = self._restarts.judge(spec.trial_id, why=why)
+        if verdict.is_final:
+            self.end(spec, error=verdict.message)
+            return
+        LOGGER.warning(
+            "trial %s: its worker died (%s). %s",
+            spec.trial_id, why or "the reason is unknown", verdict.message,
+        )  # fmt: skip
+        _, *waiting = self._running.pop(self._ledger.key(spec), [spec])
+        self._ready += waiting
+        self._restarting.append((self._clock() + verdict.pause_seconds, spec))
+
     def _take(self) -> TrialSpec | None:
         """Returns the next trial to look at; those that another process trains come last."""
+        for place, (due, restarted) in enumerate(self._restarting):
+            if due <= self._clock():
+                del self._restarting[place]
+                return restarted
         if self._ready:
             return self._ready.popleft()
         while (spec := self._source.next()) is not None:

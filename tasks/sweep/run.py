@@ -10,6 +10,7 @@ from typing import Any
 from dml_core.config.loading import to_flat_dict
 from dml_core.config.pipeline import PipelineConfig
 from dml_core.data.atomic_folder import folder_lock, replaced_folder
+from dml_core.studies.extension import extend_search
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.training.checkpoint import (
     DamagedCheckpoint,
@@ -142,20 +143,33 @@ def _make_conductor(
     for line in ledger.describe_stale():
         LOGGER.warning("%s: %s", study.name, line)
     _retry_failures(ledger)
+
+    def extend(records: Sequence[TrialRecord]) -> list[TrialSpec]:
+        specs = extend_search(study, records)
+        tracker.total += len(specs)
+        return specs
+
+    source = SearchThenRepeats(
+        _search(study, ledger),
+        lambda found: _make_repeats(study, found),
+        extend=extend,
+        max_rounds=study.definition.edge_rounds,
+    )
     return Conductor(
-        SearchThenRepeats(_search(study, ledger), lambda found: _make_repeats(study, found)),
+        source,
         ledger,
         tracker=tracker,
         events=events,
         halving=_make_halving(study, ledger),
         max_failed=_count_allowed_failures(study, pipeline),
+        max_restarts=pipeline.sweep.max_restarts,
     )
 
 
 def count_trials(study: ResolvedStudy) -> int:
-    """Returns how many trials a sweep has, search and repeats together."""
+    """Returns how many trials a sweep has, without tries beyond the ranges of its search."""
     num_searched = len(study.searched_arms) * study.trials_per_arm * study.folds
-    return num_searched + len(study.arms) * len(study.seeds)
+    return num_searched + study.num_repeats
 
 
 def _search(study: ResolvedStudy, ledger: Ledger) -> TrialSource:

@@ -101,12 +101,11 @@ class LedScheduler(_OnDriver, FIFOScheduler):
 class LedCallback(_OnDriver, Callback):
     """Reports to the conductor when trials start and end."""
 
-    def __init__(self, conductor: Conductor, *, max_restarts: int) -> None:
+    def __init__(self, conductor: Conductor) -> None:
         self._conductor = conductor
-        self._max_restarts = max_restarts
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """A trial has a worker."""
+        """A worker has answered for a trial, so it begins it."""
         with self._conductor.kept_errors():
             self._conductor.start(_spec_of(trial))
 
@@ -118,28 +117,23 @@ class LedCallback(_OnDriver, Callback):
             self._conductor.end(_spec_of(trial))
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """A trial's worker died; another one resumes the trial."""
-        if is_cluster_lost() or self._stops_for_machine(trial):
-            return
+        """A trial's node was preempted: Tune restarts the trial, and that counts nowhere."""
         LOGGER.warning(
-            "trial %s: its worker died (%s). It resumes in another one from its last epoch.",
-            _spec_of(trial).trial_id, _why_it_died(trial) or "the reason is unknown",
-        )  # fmt: skip
+            "trial %s: its node was preempted. It resumes on another one from its last epoch.",
+            _spec_of(trial).trial_id,
+        )
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """A trial's worker died too often; errors of the training itself are results."""
+        """A trial's worker died; errors of the training itself are results."""
         if is_cluster_lost() or self._stops_for_machine(trial):
             return
-        why = _why_it_died(trial)
-        last = f" The last time: {why}" if why else ""
-        reason = f"its worker died, and sweep.max_restarts={self._max_restarts} did not help.{last}"
         with self._conductor.kept_errors():
-            self._conductor.end(_spec_of(trial), error=reason)
+            self._conductor.lose_worker(_spec_of(trial), why=_why_it_died(trial))
 
     def _stops_for_machine(self, trial: Trial) -> bool:
         """Stops the sweep if a node cannot train because of its disk or its code."""
         store = Path(job_from_config(trial.config).store)
-        fault = recall_fault(str(trial.get_error() or ""), store)
+        fault = recall_fault(_read_error(trial), store)
         with self._conductor.kept_errors():
             if fault is not None:
                 raise fault
@@ -195,10 +189,19 @@ def _why_it_died(trial: Trial) -> str:
     """Returns why a trial's worker died, in a line; empty if the reason is unknown."""
     note = Path(job_from_config(trial.config).note)
     if note.exists():
-        return note.read_text(encoding="utf-8")
-    lines = str(trial.get_error() or "").strip().splitlines()
-    # The last line names the error; the lines before it are its origin.
-    return lines[-1].strip()[:300] if lines else ""
+        why = note.read_text(encoding="utf-8")
+        # The next worker may die before it begins, and for another reason.
+        note.unlink()
+        return why
+    lines = _read_error(trial).strip().splitlines()
+    # The last line names the error; the lines before it are its origin. Ray appends its guesses.
+    return lines[-1].partition(" Some common causes include")[0].strip()[:300] if lines else ""
+
+
+def _read_error(trial: Trial) -> str:
+    """Returns the text of a trial's error; `trial.get_error` reads a copy that Tune makes later."""
+    file = Path(trial.error_file or "")
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
 def _spec_of(trial: Trial) -> TrialSpec:
@@ -221,7 +224,7 @@ def run_tune_job(
 
     Args:
         conductor: chooses the trials.
-        pipeline: the resources of a trial's workers, and how often a trial is restarted.
+        pipeline: the resources of a trial's workers, and the time limit of the sweep.
         folder: for Tune's own files.
         make_job: returns the job of a trial's worker.
         workers: largest number of workers of a trial.
@@ -251,11 +254,10 @@ def run_tune_job(
         run_config=tune.RunConfig(
             name=name,
             storage_path=str(folder.resolve()),
-            failure_config=tune.FailureConfig(max_failures=sweep.max_restarts),
-            callbacks=[
-                LedCallback(conductor, max_restarts=sweep.max_restarts),
-                SilentProgress(),
-            ],
+            # The conductor restarts trials. Tune ends a trial at once, whatever is set here, if the
+            # idle worker that it reuses is dead; and it counts deaths before the trial began.
+            failure_config=tune.FailureConfig(max_failures=0),
+            callbacks=[LedCallback(conductor), SilentProgress()],
             stop=LedStopper(conductor, timeout_seconds=sweep.timeout_seconds),
             verbose=0,
         ),

@@ -310,12 +310,6 @@ class PageLink:
         """The whole address, or its path where there is no server."""
         return f"{self.server}{self.path}"
 
-    def describe(self) -> str:
-        """Returns the address; without a server its path, and how to start one."""
-        if self.server:
-            return self.url
-        return f"{self.path} (start MLflow with: dml up, and put its address in front)"
-
 
 def link_comparison(
     tracking: Tracking, *, experiment_ids: Sequence[str], run_ids: Sequence[str]

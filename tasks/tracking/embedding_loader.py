@@ -1,4 +1,4 @@
-"""Loads a packed embedding model. MLflow packs this file, so it needs only torch, numpy, Pillow.
+"""Loads a packed embedding model; needs numpy, Pillow, and torch or onnxruntime, nothing else.
 
 The packed copy is in a package with a copy of image_decoding.py, so that images are prepared by
 the same code as the model's training data.
@@ -12,12 +12,11 @@ import json
 import os
 import stat
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image, ImageFile
 
 if __package__ == "tasks.tracking":
@@ -26,6 +25,7 @@ else:
     from . import image_decoding  # type: ignore[attr-defined,no-redef]
 
 PROGRAM_FILE = "program.pt2"
+ONNX_FILE = "program.onnx"
 FACTS_FILE = "facts.json"
 IMAGE_COLUMN = "image"
 """The column of a table that holds the images, where it has more than one."""
@@ -50,7 +50,9 @@ class EmbeddingModel:
         self.size_px: int = facts["input_size_px"]
         self.takes_whole: bool = facts["evaluation_crop"] == "whole"
         self.batch_size: int = facts["batch_size"]
-        self.program = torch.export.load(folder / PROGRAM_FILE).module()
+        self.metric: str = facts["metric"]
+        """cosine or euclidean: how the embeddings are compared."""
+        self._program, self._resize = _open_program(folder)
 
     def predict(self, images: Any, params: dict[str, Any] | None = None) -> np.ndarray:
         """Returns the (B, D) embeddings of images.
@@ -70,24 +72,35 @@ class EmbeddingModel:
         if len(listed) == 0:
             raise ValueError(f"images must hold one image or more, each {_TAKEN}. Got none.")
         parts = []
-        with torch.no_grad():
-            for start in range(0, len(listed), self.batch_size):
-                places = range(start, min(start + self.batch_size, len(listed)))
-                shape = (len(places), self.size_px, self.size_px, self.choices.channels)
-                # The memory layout of the evaluation's batches: other strides round differently.
-                pixels = torch.empty(shape, dtype=torch.uint8).permute(0, 3, 1, 2)
-                for row, at in enumerate(places):
-                    pixels[row] = self._fit(self._prepare(listed[at], at))[0]
-                pixels = pixels.contiguous()
-                parts.append(self.program(pixels).float())
-        embeddings: np.ndarray = torch.cat(parts).numpy()
-        return embeddings
+        for start in range(0, len(listed), self.batch_size):
+            places = range(start, min(start + self.batch_size, len(listed)))
+            parts.append(self.embed(np.stack([self._prepare_at(listed[at], at) for at in places])))
+        return np.concatenate(parts)
+
+    def prepare(self, image: Any) -> np.ndarray:
+        """Returns one image as (S, S, C) uint8: the network's input.
+
+        Raises:
+            BadImage: where it cannot be used; a ValueError with the reason.
+        """
+        return self._fit(self._pack(image))
+
+    def embed(self, pixels: np.ndarray) -> np.ndarray:
+        """Returns the (B, D) embeddings of (B, S, S, C) prepared images."""
+        return self._program(pixels)
+
+    def _prepare_at(self, image: Any, at: int) -> np.ndarray:
+        try:
+            return self.prepare(image)
+        except image_decoding.BadImage as error:
+            raise ValueError(f"image {at}{_name(image)} {error.reason}.") from error
 
     def _list(self, images: Any) -> Sequence[Any] | np.ndarray:
         """Returns the images one by one."""
         if hasattr(images, "columns") or isinstance(images, Mapping):
             images = _take_column(images)
-        if isinstance(images, torch.Tensor):
+        if hasattr(images, "detach"):
+            # A tensor; this file works without torch.
             images = images.numpy(force=True)
         if isinstance(images, str | bytes | bytearray | memoryview | os.PathLike | Image.Image):
             return [images]
@@ -111,40 +124,94 @@ class EmbeddingModel:
             f"Got the shape {images.shape}."
         )
 
-    def _prepare(self, image: Any, at: int) -> np.ndarray:
+    def _pack(self, image: Any) -> np.ndarray:
         """Returns an image as the dataset stores its images: (H, W, C) uint8."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                content = _find_content(image)
-                if content is not None:
-                    return image_decoding.pack_content(content, self.choices)
-                opened = image if isinstance(image, Image.Image) else _open_array(image)
-                return image_decoding.pack_opened(opened, self.choices)
-        except image_decoding.BadImage as error:
-            raise ValueError(f"image {at}{_name(image)} {error.reason}.") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            content = _find_content(image)
+            if content is not None:
+                return image_decoding.pack_content(content, self.choices)
+            opened = image if isinstance(image, Image.Image) else _open_array(image)
+            return image_decoding.pack_opened(opened, self.choices)
 
-    def _fit(self, image: np.ndarray) -> torch.Tensor:
-        """Returns a prepared image as (1, C, S, S), cropped as in the evaluation."""
+    def _fit(self, image: np.ndarray) -> np.ndarray:
+        """Returns a packed image as (S, S, C), cropped as in the evaluation."""
         height, width = image.shape[:2]
         if not self.takes_whole:
             side = min(self.size_px, height, width)
             top, left = (height - side) // 2, (width - side) // 2
             image = image[top : top + side, left : left + side]
-        # Copied with the channels innermost, as in the evaluation, for equal rounding.
-        pixels = torch.from_numpy(image.copy()[None]).permute(0, 3, 1, 2)
-        if pixels.shape[2:] == (self.size_px, self.size_px):
-            return pixels
-        is_native = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
-        size = [self.size_px, self.size_px]
-        resized = torch.nn.functional.interpolate(
-            # On other CPUs torch resizes floats only, and so does the evaluation there.
-            pixels if is_native else pixels.float(),
-            size,
-            mode="bilinear",
-            antialias=True,
-        )
-        return resized if is_native else resized.round().byte()
+        is_fitting = image.shape[:2] == (self.size_px, self.size_px)
+        return image if is_fitting else self._resize(image, self.size_px)
+
+
+Program = Callable[[np.ndarray], np.ndarray]
+"""(B, S, S, C) uint8 pixels to (B, D) float32 embeddings."""
+Resize = Callable[[np.ndarray, int], np.ndarray]
+"""(H, W, C) uint8 pixels to (S, S, C)."""
+
+
+def _open_program(folder: Path) -> tuple[Program, Resize]:
+    """Returns the network of a folder, and the way to resize an image for it."""
+    if (folder / ONNX_FILE).is_file():
+        return _open_onnx(folder / ONNX_FILE), _resize_with_pillow
+    return _open_torch(folder / PROGRAM_FILE), _resize_with_torch
+
+
+def _open_torch(path: Path) -> Program:
+    import torch
+
+    program = torch.export.load(path).module()
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        # The memory layout of the evaluation's batches: other strides round differently.
+        batch = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2).contiguous()
+        with torch.no_grad():
+            embeddings: np.ndarray = program(batch).float().numpy()
+        return embeddings
+
+    return run
+
+
+def _open_onnx(path: Path) -> Program:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(
+        str(path), providers=onnxruntime.get_available_providers()
+    )
+    (taken,) = session.get_inputs()
+
+    def run(pixels: np.ndarray) -> np.ndarray:
+        batch = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))
+        embeddings: np.ndarray = session.run(None, {taken.name: batch})[0]
+        return embeddings
+
+    return run
+
+
+def _resize_with_torch(image: np.ndarray, size_px: int) -> np.ndarray:
+    """Resizes as the evaluation does."""
+    import torch
+
+    # Copied with the channels innermost, as in the evaluation, for equal rounding.
+    pixels = torch.from_numpy(image.copy()[None]).permute(0, 3, 1, 2)
+    is_native = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    resized = torch.nn.functional.interpolate(
+        # On other CPUs torch resizes floats only, and so does the evaluation there.
+        pixels if is_native else pixels.float(),
+        [size_px, size_px],
+        mode="bilinear",
+        antialias=True,
+    )
+    whole = resized if is_native else resized.round().byte()
+    return whole[0].permute(1, 2, 0).numpy()
+
+
+def _resize_with_pillow(image: np.ndarray, size_px: int) -> np.ndarray:
+    """Resizes without torch, by the same filter; values may differ by rounding."""
+    opened = Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
+    resized = np.asarray(opened.resize((size_px, size_px), Image.Resampling.BILINEAR))
+    return resized.reshape(size_px, size_px, image.shape[2])
 
 
 def _take_column(table: Any) -> Any:

@@ -1,6 +1,7 @@
 """Records a study's evaluation, report and best model in the MLflow runs of its sweep."""
 
 import json
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,14 +11,18 @@ from typing import Any
 
 from prefect import get_run_logger, task
 
+from dml_core.analysis.recommendation import estimate_arms
 from dml_core.config import TrialConfig
 from dml_core.config.loading import to_flat_dict
 from dml_core.measures.results import WinnerFolder, read_scores
+from dml_core.studies.metrics import is_higher_better
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.trials.spec import TrialSpec
 from dml_core.trials.store import LocalStore
 from dml_core.trials.table import read_trials
 from tasks.evaluate import GRID_FILE, best_winner
+from tasks.model_facts import collect_model_facts
+from tasks.step_progress import shown_step
 from tasks.study import StudyContext, StudyRequest, load_context
 from tasks.tracking.address import (
     DamagedDatabase,
@@ -53,8 +58,14 @@ def record_evaluation(request: StudyRequest) -> str:
     sent first from the journals. Running it twice is safe; a retry helps against a tracking server
     that is briefly unavailable.
     """
+    with shown_step(f"recording {request.folder_name} in MLflow"):
+        return _record_evaluation(request)
+
+
+def _record_evaluation(request: StudyRequest) -> str:
     # Late: it loads torch.
     from tasks.tracking.model import register_winner
+    from tasks.tracking.version import describe_version
 
     context = load_context(request)
     scores = read_scores(context.evaluate_folder)
@@ -62,7 +73,7 @@ def record_evaluation(request: StudyRequest) -> str:
     facts = read_sweep_facts(context.study, project=Path())
     _bring_up_to_date(context, tracking, facts)
     winner = best_winner(context, scores)
-    arm = winner.name.rpartition("-seed")[0]
+    arm, _, seed = winner.name.rpartition("-seed")
     record = log_evaluation(
         tracking,
         context.study,
@@ -73,16 +84,20 @@ def record_evaluation(request: StudyRequest) -> str:
             retrieval_grids={arm: context.evaluate_folder / GRID_FILE},
         ),
     )
+    # Not the arm's run, whose scores are means over the seeds.
+    run_id = record.seed_run_ids[arm][int(seed)]
     model = register_winner(
         tracking,
         context.project.pipeline.mlflow,
         # A profile of a study is another model: it must not replace the study's own.
         study=request.folder_name,
-        run_id=record.arm_run_ids[arm],
+        run_id=run_id,
         checkpoint=winner / "checkpoint.pt",
     )
+    facts_of_model = collect_model_facts(context, WinnerFolder(arm, int(seed), winner), scores)
+    describe_version(tracking, model, facts_of_model, run_id=run_id)
     get_run_logger().info("registered %s", model.uri)
-    return record.comparison.describe()
+    return record.comparison.url
 
 
 @task(retries=3, retry_delay_seconds=[5, 20, 60], retry_condition_fn=may_pass, timeout_seconds=900)
@@ -171,13 +186,15 @@ def log_evaluation(
     record = _EvaluationRecord(runs, facts, ",".join(differing), compared)
     seed_runs: dict[str, dict[int, str]] = {}
     arm_runs = {}
+    bounds = _estimate(scores)
     for arm, by_seed in scores.items():
         configs = {seed: _read_config(files.winners, arm, seed) for seed in by_seed}
         seed_runs[arm] = {
             seed: record.log_seed(arm, configs[seed], numbers, files.winners)
             for seed, numbers in by_seed.items()
         }
-        arm_runs[arm] = record.log_arm(arm, configs, by_seed, files.retrieval_grids.get(arm))
+        numbers = {**_average(list(by_seed.values())), **bounds.get(arm, {})}
+        arm_runs[arm] = record.log_arm(arm, configs, numbers, files.retrieval_grids.get(arm))
     _log_parent_files(runs, parent, study, files)
     comparison = link_comparison(
         tracking, experiment_ids=[runs.experiment_id], run_ids=list(arm_runs.values())
@@ -234,15 +251,14 @@ class _EvaluationRecord:
         self,
         arm: str,
         configs: Mapping[int, TrialConfig],
-        by_seed: Mapping[int, Mapping[str, float]],
+        numbers: Mapping[str, float],
         grid: Path | None,
     ) -> str:
         first = next(iter(configs.values()))
         spec = TrialSpec(arm, self.runs.identity.study, arm, "repeat", 0, {}, first)
         tags = {"stage": "arm", "seed": ",".join(str(seed) for seed in configs)}
-        means = _average(list(by_seed.values()))
         key = make_trial_key(f"arm {arm}", first)
-        run_id = self._open(spec, key, tags, means, only=self.compared)
+        run_id = self._open(spec, key, tags, numbers, only=self.compared)
         _log_config(self.runs, run_id, first)
         if grid is not None:
             self.runs.client.log_artifact(run_id, str(grid), "retrieval")
@@ -297,6 +313,28 @@ def _read_config(winners: Path, arm: str, seed: int) -> TrialConfig:
 def _average(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
     names = [name for name in seeds[0] if all(name in numbers for numbers in seeds)]
     return {name: fmean(numbers[name] for numbers in seeds) for name in names}
+
+
+def _estimate(scores: Scores) -> dict[str, dict[str, float]]:
+    """Returns `METRIC.low`, `METRIC.high` and `METRIC.p_better` for each arm.
+
+    Scores of occluded images have none: they are many, and MLflow's page is slow with many columns.
+    """
+    names = {name for by_seed in scores.values() for each in by_seed.values() for name in each}
+    found: dict[str, dict[str, float]] = {arm: {} for arm in scores}
+    for name in sorted(n for n in names if not n.startswith(("num_", "occluded_"))):
+        by_arm = {
+            arm: {seed: each[name] for seed, each in by_seed.items() if _is_finite(each.get(name))}
+            for arm, by_seed in scores.items()
+        }
+        estimates = estimate_arms(by_arm, higher_is_better=is_higher_better(name))
+        for arm, numbers in estimates.items():
+            found[arm] |= {f"{name}.{kind}": value for kind, value in numbers.items()}
+    return found
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 def _now() -> int:

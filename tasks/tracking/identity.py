@@ -12,6 +12,7 @@ from typing import Any
 
 from dml_core.config import TrialConfig
 from dml_core.config.loading import to_flat_dict
+from dml_core.config.pipeline import MlflowConfig
 from dml_core.data.prepared_info import load_info
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.trials.key import digest_config, hash_training_code, read_libraries, say_libraries
@@ -208,6 +209,16 @@ def to_name(text: str) -> str:
     name = re.sub(r"[^\w.\- ]", "_", text, flags=re.ASCII).strip(" .") or "_"
     # MLflow reads names of dots alone as folders.
     return re.sub(r"\.{2,}", ".", name)[:MAX_NAME_LENGTH]
+
+
+def name_model(config: MlflowConfig, study: str) -> str:
+    """Returns the registered name of a study's model.
+
+    Args:
+        config: the pattern of the name.
+        study: name of the study, or of the folder of its results.
+    """
+    return to_name(config.registered_model.replace("{study}", study))
 
 
 def to_tags(values: Mapping[str, Any]) -> dict[str, str]:

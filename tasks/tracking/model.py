@@ -1,18 +1,12 @@
-"""Packs a study's winner as an MLflow model and registers it.
-
-The model is an exported program with its weights: loading it runs no pickled code and does not
-import this project.
-"""
+"""Registers a study's winner as an MLflow model, or saves it as one to a folder."""
 
 import base64
-import hashlib
 import io
-import json
 import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,28 +14,30 @@ import numpy as np
 from PIL import Image
 
 from dml_core.config.pipeline import MlflowConfig
-from dml_core.data import image_decoding as decoding
-from dml_core.data.packing import choices_of
+from dml_core.data.prepared_info import hash_file
 from dml_core.training.checkpoint import Checkpoint, load_checkpoint
 from tasks.tracking import embedding_loader as loader
-from tasks.tracking.address import Tracking, TrackingError, changed_environment
-from tasks.tracking.identity import to_name
+from tasks.tracking.address import Tracking, TrackingError, changed_environment, silence_mlflow
+from tasks.tracking.identity import name_model
+from tasks.tracking.packing import list_requirements, name_package, pack_code, pack_model
 
 if TYPE_CHECKING:
-    import pandas as pd
     from mlflow.tracking import MlflowClient
 
 DIGEST_TAG = "dml.checkpoint"
 LOADER_TAG = "dml.loader"
 """Name of the loader package of a version."""
+MODEL_TAG = "dml.model"
+"""MLflow's id of the logged model behind a version, which has its metrics."""
 MODEL_NAME = "winner"
+PYFUNC_PACKAGES = ("mlflow", "numpy", "pillow", "torch")
 TAKES = (
     "One image or a list, each a path, the bytes of an image file, their base64 text, a Pillow "
     "image or a uint8 array (H, W), (H, W, C) or (C, H, W), of any size; a uint8 batch "
     "(B, H, W, C) or (B, C, H, W); or a table with a column `image` of these. A server takes "
-    "base64 text and arrays, no paths."
+    '{"inputs": [...]} with base64 text and arrays, no paths.'
 )
-"""Inputs of the model's `predict`: MLflow's signature cannot express them."""
+"""Inputs of the model's `predict`, for people: a signature has a name and a type only."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +71,17 @@ def register_winner(
         tracking: the store.
         config: the registered model's name and its alias.
         study: name of the study, or of the folder of its results.
-        run_id: the run of the model, such as that of the winning arm.
+        run_id: the run of the model: that of its training.
         checkpoint: the trained model.
     """
-    client, name = tracking.client(), _model_name(config, study)
-    digest = _hash_file(checkpoint)
+    client, name = tracking.client(), name_model(config, study)
+    digest = hash_file(checkpoint)
     former = _find_version(client, name, digest)
     champion = _find_champion(client, name, config.alias)
     version = former if former and _is_packed_as_now(client, name, former) else None
     if version is None:
-        version = _log_model(tracking, run_id, name, load_checkpoint(checkpoint))
+        version, model_id = _log_model(tracking, run_id, name, load_checkpoint(checkpoint))
+        client.set_model_version_tag(name, version, MODEL_TAG, model_id)
         client.set_model_version_tag(name, version, LOADER_TAG, name_package())
         client.set_model_version_tag(name, version, DIGEST_TAG, digest)
     # The same checkpoint with another loader is the same winner.
@@ -102,8 +99,8 @@ def promote_winner(
     Raises:
         TrackingError: where no version was registered from it.
     """
-    client, name = tracking.client(), _model_name(config, study)
-    version = _find_version(client, name, _hash_file(checkpoint))
+    client, name = tracking.client(), name_model(config, study)
+    version = _find_version(client, name, hash_file(checkpoint))
     if version is None:
         raise TrackingError(
             f"the model {name} has no version of {checkpoint} to promote. "
@@ -113,117 +110,75 @@ def promote_winner(
     return RegisteredWinner(name, version, config.alias)
 
 
-def _model_name(config: MlflowConfig, study: str) -> str:
-    return to_name(config.registered_model.replace("{study}", study))
-
-
-def _hash_file(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def pack_model(checkpoint: Checkpoint, folder: Path) -> None:
-    """Writes the exported program and the facts that its loader needs."""
-    import torch
-
-    from dml_core.measures.model_scores import load_trained_model
-
-    config = checkpoint.config
-    model = load_trained_model(checkpoint).requires_grad_(False)
-    size = config.input_size_px
-    # Two images: torch would specialise the program to a batch of one.
-    images = torch.zeros((2, checkpoint.in_channels, size, size), dtype=torch.uint8)
-    shapes = ({0: torch.export.Dim("batch", min=1)},)
-    folder.mkdir(parents=True, exist_ok=True)
-    program = torch.export.export(model, (images,), dynamic_shapes=shapes)
-    torch.export.save(program, folder / loader.PROGRAM_FILE)
-    facts = {
-        "preparation": asdict(choices_of(config.data)),
-        "input_size_px": size,
-        "evaluation_crop": config.augmentation.evaluation_crop,
-        "batch_size": config.evaluation.batch_size,
-        "data_hash": checkpoint.data_hash,
-    }
-    (folder / loader.FACTS_FILE).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-
-
-def pack_code(folder: Path) -> Path:
-    """Writes the loader and the image decoding as a package; returns its folder.
-
-    The package is named after its content: a process may load two models, and Python imports a
-    name once.
-    """
-    package = folder / name_package()
-    package.mkdir(parents=True)
-    for name, text in {**_read_code(), "__init__.py": b""}.items():
-        (package / name).write_bytes(text)
-    return package
-
-
-def name_package() -> str:
-    """Returns the name of the package with the loader and the image decoding."""
-    digest = hashlib.sha256(b"\0".join(_read_code().values())).hexdigest()[:12]
-    return f"dml_embedding_{digest}"
-
-
-def _read_code() -> dict[str, bytes]:
-    sources = {"loader.py": loader.__file__, "image_decoding.py": decoding.__file__}
-    return {name: Path(path).read_bytes() for name, path in sources.items()}
-
-
-def _make_example(size_px: int) -> "pd.DataFrame":
-    """Returns a table with one image, as base64 text of a PNG file."""
-    import pandas as pd
-
-    ramp = np.tile(np.linspace(0, 255, size_px, dtype=np.uint8), (size_px, 1))
-    file = io.BytesIO()
-    Image.fromarray(ramp).save(file, "PNG")
-    return pd.DataFrame({loader.IMAGE_COLUMN: [base64.b64encode(file.getvalue()).decode()]})
-
-
-def _log_model(tracking: Tracking, run_id: str, name: str, checkpoint: Checkpoint) -> str:
+def save_pyfunc(checkpoint: Checkpoint, folder: Path) -> None:
+    """Writes a checkpoint's model to a folder that does not exist yet, as MLflow's pyfunc."""
     import mlflow
 
-    with (
-        warnings.catch_warnings(),
-        tempfile.TemporaryDirectory() as temporary,
-        _current_run(tracking, run_id),
-    ):
+    silence_mlflow()
+    with _packed_arguments(checkpoint) as arguments:
+        mlflow.pyfunc.save_model(path=str(folder), **arguments)
+
+
+def _log_model(
+    tracking: Tracking, run_id: str, name: str, checkpoint: Checkpoint
+) -> tuple[str, str]:
+    """Returns the version of the registered model, and the id of the logged one."""
+    import mlflow
+
+    with _packed_arguments(checkpoint) as arguments, _current_run(tracking, run_id):
+        info = mlflow.pyfunc.log_model(
+            name=MODEL_NAME,
+            registered_model_name=name,
+            # MLflow adds the run's metrics of this step to the model.
+            step=checkpoint.selected_epoch,
+            **arguments,
+        )
+    return str(info.registered_model_version), str(info.model_id)
+
+
+@contextmanager
+def _packed_arguments(checkpoint: Checkpoint) -> Iterator[dict[str, Any]]:
+    """Yields what MLflow needs to save the packed model of a checkpoint."""
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as temporary:
         # Importing this part of MLflow warns of a type hint in MLflow's own sources.
         warnings.filterwarnings("ignore", message=".*Any type hint is inferred as AnyType")
         data = Path(temporary) / "model"
         pack_model(checkpoint, data)
         package = pack_code(Path(temporary) / "code")
-        info = mlflow.pyfunc.log_model(
-            name=MODEL_NAME,
-            loader_module=f"{package.name}.loader",
-            data_path=str(data),
-            code_paths=[str(package)],
-            signature=_make_signature(checkpoint.config.model.embedding_dim),
-            input_example=_make_example(checkpoint.config.input_size_px),
-            metadata={"takes": TAKES},
-            pip_requirements=_list_requirements(),
-            registered_model_name=name,
-        )
-    return str(info.registered_model_version)
+        yield {
+            "loader_module": f"{package.name}.loader",
+            "data_path": str(data),
+            "code_paths": [str(package)],
+            "signature": _make_signature(checkpoint.config.model.embedding_dim),
+            "input_example": _make_example(checkpoint.config.input_size_px),
+            "metadata": {"takes": TAKES},
+            "pip_requirements": list_requirements(*PYFUNC_PACKAGES),
+        }
+
+
+def _make_example(size_px: int) -> dict[str, list[str]]:
+    """Returns one image, as base64 text of a PNG file."""
+    ramp = np.tile(np.linspace(0, 255, size_px, dtype=np.uint8), (size_px, 1))
+    file = io.BytesIO()
+    Image.fromarray(ramp).save(file, "PNG")
+    return {loader.IMAGE_COLUMN: [base64.b64encode(file.getvalue()).decode()]}
 
 
 def _make_signature(embedding_dim: int) -> Any:
+    """Returns a signature that names the input, of any type, and the embeddings."""
     from mlflow.models import ModelSignature
-    from mlflow.types import Schema, TensorSpec
+    from mlflow.types import ColSpec, Schema, TensorSpec
+    from mlflow.types.schema import AnyType
 
-    # Without inputs: MLflow would convert every list to a table of texts or numbers, or refuse it.
-    # The loader checks its inputs.
     embeddings = TensorSpec(np.dtype(np.float32), (-1, embedding_dim), name=None)
-    return ModelSignature(outputs=Schema([embeddings]))
-
-
-def _list_requirements() -> list[str]:
-    from importlib.metadata import version
-
-    # No index has a local version such as 2.14.1+cpu.
-    return [
-        f"{name}=={version(name).split('+')[0]}" for name in ("mlflow", "numpy", "pillow", "torch")
-    ]
+    signature = ModelSignature(
+        inputs=Schema([ColSpec(AnyType(), name=loader.IMAGE_COLUMN)]),
+        outputs=Schema([embeddings]),
+    )
+    # MLflow would turn every list into a table of texts or numbers, or refuse it. With this mark
+    # it passes inputs on as they are: the loader checks them.
+    signature._is_signature_from_type_hint = True
+    return signature
 
 
 @contextmanager

@@ -134,6 +134,15 @@ class _Copier:
         _check(target, oid.removesuffix(".dir"), what=what, where=self.where)
 
 
+def read_listing(file: Path, oid: str) -> dict[str, str]:
+    """Returns the hashes of a folder's files by their names, from its list in DVC's cache.
+
+    Raises:
+        DvcError: where the list is missing or damaged.
+    """
+    return _parse_listing(file, oid, where="DVC's cache")
+
+
 def _parse_listing(file: Path, oid: str, *, where: str) -> dict[str, str]:
     if not file.is_file():
         raise DvcError(f"{where} lacks {LISTING} ({oid})")

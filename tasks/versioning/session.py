@@ -60,7 +60,7 @@ def open_repo(folder: Path, settings: Mapping[str, Any] | None = None) -> Iterat
     if not has_repo(folder):
         raise DvcError(
             f"{folder} must be the root of a DVC project, with a folder .dvc in it. Found none. "
-            "Change to the project's folder, or make one with: dvc init"
+            "Change to the project's folder, or make one: dml init FOLDER (or, here: dvc init)"
         )
     with quiet(), plain_errors(folder):
         root = folder.resolve()

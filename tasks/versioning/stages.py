@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dml_core.config.data import DataBase, DownloadedData
@@ -18,7 +18,7 @@ from dml_core.data.atomic_folder import folder_lock
 from dml_core.studies.definition import NAME_PATTERN
 from dml_core.studies.loading import is_file_itself
 from dml_core.training.activation_store import list_stored
-from tasks.study import STUDIES_FOLDER, StudyRequest, load_context, pin_files
+from tasks.study import STUDIES_FOLDER, StudyRequest, load_context, pin_files, pin_seeds
 from tasks.versioning.repo import (
     StageChanged,
     StageOrigin,
@@ -64,14 +64,14 @@ def list_tracked(folder: Path = PROJECT) -> list[str]:
     return list(_read_tracked(folder))
 
 
-def _read_tracked(folder: Path = PROJECT) -> dict[str, str]:
-    """Returns the source of each tracked study's own dataset, by the study's name.
+def _read_tracked(folder: Path = PROJECT) -> dict[str, dict[str, str]]:
+    """Returns the files that each tracked study depends on beside its own, by its name.
 
     Raises:
         ConfigError: where the file is damaged, or names a study that does not exist.
     """
     path = folder / TRACKED_FILE
-    form = '{"studies": {"main": {"raw": "studies/main.yaml"}}}'
+    form = json.dumps({"studies": {"main": _entry_of("main")}})
     advice = f"Write it as {form}, or: git checkout -- {TRACKED_FILE}"
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -91,7 +91,13 @@ def _read_tracked(folder: Path = PROJECT) -> dict[str, str]:
     ]
     if problems:
         raise ConfigError(str(path), problems)
-    return {name: entry["raw"] for name, entry in entries.items()}
+    return entries
+
+
+def _entry_of(study: str, *, raw: str = "", seeds: str = "") -> dict[str, str]:
+    """Returns a study's entry; its own file stands for a file that it does not have."""
+    itself = f"{STUDIES_FOLDER}/{study}.yaml"
+    return {"raw": raw or itself, "seeds": seeds or itself}
 
 
 def _find_problems(name: str, entry: object, studies: Path) -> Iterator[str]:
@@ -103,33 +109,46 @@ def _find_problems(name: str, entry: object, studies: Path) -> Iterator[str]:
             f"studies names {name!r}, and there is no {STUDIES_FOLDER / name}.yaml. Bring the file "
             "back, or remove the name."
         )
-    if not isinstance(entry, dict) or set(entry) != {"raw"} or not isinstance(entry["raw"], str):
-        default = json.dumps({"raw": f"{STUDIES_FOLDER}/{name}.yaml"})
-        yield f"studies.{name} must be as {default}. Got {json.dumps(entry)}."
+    default = _entry_of(name)
+    is_whole = isinstance(entry, dict) and set(entry) == set(default)
+    if not is_whole or not all(isinstance(value, str) for value in entry.values()):
+        yield f"studies.{name} must be as {json.dumps(default)}. Got {json.dumps(entry)}."
 
 
 def track_study(request: StudyRequest) -> None:
     """Adds the stages of a versioned study to dvc.yaml; running it twice is safe."""
     if not is_versioned(request):
         return
-    raw = _find_own_raw(request)
+    seeds = str(request.seeds_path) if request.seeds_path.exists() else ""
+    entry = _entry_of(request.study, raw=_find_own_raw(request), seeds=seeds)
     with folder_lock(PROJECT / ".dml" / "tracked"):
         tracked = _read_tracked()
-        if tracked.get(request.study) == raw:
+        if tracked.get(request.study) == entry:
             return
-        entries = {name: {"raw": path} for name, path in {**tracked, request.study: raw}.items()}
-        partial = (PROJECT / TRACKED_FILE).with_suffix(".partial")
-        partial.write_text(json.dumps({"studies": entries}, indent=2) + "\n", encoding="utf-8")
-        os.replace(partial, PROJECT / TRACKED_FILE)
+        _write_tracked({**tracked, request.study: entry})
+
+
+def untrack_study(study: str) -> None:
+    """Removes the stages of a study from dvc.yaml, so that `dvc repro` does not run it again."""
+    with folder_lock(PROJECT / ".dml" / "tracked"):
+        tracked = _read_tracked()
+        if tracked.pop(study, None) is not None:
+            _write_tracked(tracked)
+
+
+def _write_tracked(tracked: Mapping[str, Mapping[str, str]]) -> None:
+    partial = (PROJECT / TRACKED_FILE).with_suffix(".partial")
+    partial.write_text(json.dumps({"studies": tracked}, indent=2) + "\n", encoding="utf-8")
+    os.replace(partial, PROJECT / TRACKED_FILE)
 
 
 def _find_own_raw(request: StudyRequest) -> str:
-    """Returns the raw data of the dataset that a study sets itself; the study if it sets none."""
+    """Returns the raw data of the dataset that a study sets itself; empty if it sets none."""
     # All arms of a study share one dataset.
     for data in load_context(request).own_datasets:
         if isinstance(data, DownloadedData):
             return data.raw
-    return f"{STUDIES_FOLDER}/{request.study}.yaml"
+    return ""
 
 
 def pin_run(request: StudyRequest, stages: Sequence[str] = STAGES) -> PinnedRun:
@@ -144,6 +163,24 @@ def pin_run(request: StudyRequest, stages: Sequence[str] = STAGES) -> PinnedRun:
         # An edit between the two reads would give hashes of another content.
         if pin_files(request) == pinned:
             return PinnedRun(pinned, start)
+
+
+def pin_look(run: PinnedRun) -> PinnedRun:
+    """Returns a run with the seeds that were added meanwhile; all else is that of its start."""
+    request = pin_seeds(run.request)
+    start = _read_start(request, STAGES)
+    path = str(request.seeds_path)
+    return PinnedRun(
+        request,
+        {name: _with_earlier(now, run.start.get(name), path) for name, now in start.items()},
+    )
+
+
+def _with_earlier(now: StageOrigin, start: StageOrigin | None, changed: str) -> StageOrigin:
+    """Returns an origin with all hashes of the start but that of one file."""
+    earlier = start.dependencies if start is not None else {}
+    kept = {path: v for path, v in earlier.items() if path in now.dependencies and path != changed}
+    return replace(now, dependencies={**now.dependencies, **kept})
 
 
 def _read_start(request: StudyRequest, stages: Sequence[str]) -> dict[str, StageOrigin]:

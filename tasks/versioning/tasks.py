@@ -3,6 +3,7 @@
 from prefect import get_run_logger, task
 
 from tasks.machine_faults import is_momentary
+from tasks.step_progress import shown_step
 from tasks.versioning.repo import StageChanged, StageOrigin
 from tasks.versioning.stages import PinnedRun, describe_change, is_stage_stale, record_stage
 
@@ -21,7 +22,8 @@ def is_stale(stage: str, run: PinnedRun) -> bool:
     Call it for each stage when its turn comes: the stages before it may make it stale. Writes
     nothing, so running it twice is safe; waits while another process holds DVC's lock.
     """
-    return is_stage_stale(stage, run, on_wait=get_run_logger().warning)
+    with shown_step(f"hashing the inputs of {stage}"):
+        return is_stage_stale(stage, run, on_wait=get_run_logger().warning)
 
 
 @task(
@@ -41,7 +43,8 @@ def commit_stage(stage: str, run: PinnedRun, origin: StageOrigin | None) -> list
     """
     logger = get_run_logger()
     try:
-        changes = record_stage(stage, run.request, origin=origin, on_wait=logger.warning)
+        with shown_step(f"adding {stage} to DVC"):
+            changes = record_stage(stage, run.request, origin=origin, on_wait=logger.warning)
     except StageChanged as error:
         logger.warning("%s", error)
         return ["dvc.yaml"]

@@ -140,6 +140,33 @@ def test_nothing_overflows_on_a_phone(open_page, name):
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("name", PAGES[1:])
+def test_figures_and_verdicts_are_read_on_a_phone_without_a_swipe(open_page, name):
+    page = open_page(name, width=390, is_mobile=True, has_touch=True, device_scale_factor=2)
+    images = page.evaluate(
+        """[...document.querySelectorAll("img.figure")].map((image) => [
+            image.getBoundingClientRect().right, image.naturalWidth,
+            image.parentElement.parentElement.scrollWidth, image.currentSrc === image.src])"""
+    )
+    assert len(images) >= 3
+    for right, natural, content, is_wide in images:
+        assert right <= 390
+        assert content <= 390
+        # Drawn for this width: type keeps about its size. A wide drawing has some 690 pixels.
+        assert natural < 400
+        assert not is_wide
+    cells = page.locator("table.sortable >> nth=0 >> td.verdict-cell")
+    boxes = [cells.nth(place).bounding_box() for place in range(cells.count())]
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
+    # A card names its cells, and still sorts.
+    label = page.eval_on_selector("td", "(td) => getComputedStyle(td, '::before').content")
+    assert "R@1" in label
+    heading = page.locator("table.sortable >> nth=0 >> thead th >> nth=1")
+    heading.locator("button").click()
+    assert heading.get_attribute("aria-sort") == "descending"
+
+
+@pytest.mark.integration
 def test_the_table_sorts_by_click_and_by_key(open_page):
     page = open_page("bars/index.html")
     heading = page.locator("table.sortable >> nth=0 >> thead th >> nth=1")

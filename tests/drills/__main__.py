@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     if output is not None:
         # A path that cannot be written ends the command now, not after an hour.
         output.touch()
-    with drill_folder(options.keep) as folder:
+    with drill_folder() as folder:
         print("an undisturbed sweep runs first, as the reference", flush=True)
         ground = DrillGround(folder)
         with ground.open():
@@ -74,7 +74,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--fault", nargs="+", default=[], help="run these faults only")
     parser.add_argument("--only", nargs="+", type=_at_least(1), default=[], help="repeat drills")
     parser.add_argument("--parallel", type=_at_least(1), default=1, help="concurrent drills")
-    parser.add_argument("--keep", type=Path, help="parent of the folders of failed drills")
     parser.add_argument("--output", type=Path, help="file that gets a JSON line for each drill")
     parser.add_argument("--page", action="store_true", help="write the table of docs/faults.md")
     return parser.parse_args(arguments)

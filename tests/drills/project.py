@@ -23,6 +23,7 @@ arms:
   large: {model.embedding_dim: 8}
 nuisance: {optimizer.learning_rate: {log_uniform: [0.001, 0.01]}}
 trials_per_arm: 2
+edge_rounds: 0
 seeds: [0, 1]
 """
 PARAMS: Mapping[str, Any] = {

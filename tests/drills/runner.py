@@ -1,6 +1,8 @@
 """Runs drills, each in a fresh copy of the project, one after the other or concurrently."""
 
 import shutil
+import signal
+import sys
 import tempfile
 import threading
 import time
@@ -9,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from tests.drills.checks import check_results, count_starts, list_temporary
 from tests.drills.faults import find_fault
@@ -172,15 +175,23 @@ def run_drills(
 
 
 @contextmanager
-def drill_folder(keep: Path | None) -> Iterator[Path]:
-    """Yields a folder for the drills, and removes it unless a failed drill is left in it."""
-    if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="dml-drills-", dir=keep))
+def drill_folder() -> Iterator[Path]:
+    """Yields a temporary folder, and removes it unless a failed drill is left in it.
+
+    SIGTERM ends the block as Ctrl-C does, so that it leaves nothing either. The folder is never in
+    the project: what `kill -9` leaves there could be committed.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="dml-drills-"))
+    before = signal.signal(signal.SIGTERM, _stop)
     try:
         yield folder
     finally:
+        signal.signal(signal.SIGTERM, before)
         for name in ("project", "databases", "servers", "dvc"):
             shutil.rmtree(folder / name, ignore_errors=True)
         if not list(folder.glob("drill-*")):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _stop(number: int, _: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)

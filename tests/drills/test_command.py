@@ -1,6 +1,9 @@
 """`make drill`: what it prints and writes, and its exit code."""
 
 import json
+import os
+import signal
+import tempfile
 import threading
 from contextlib import nullcontext
 
@@ -44,7 +47,7 @@ def test_the_exit_code_is_1_if_a_drill_failed(monkeypatch, tmp_path, capsys, out
     monkeypatch.setattr(command, "DrillGround", StubGround)
     monkeypatch.setattr(StubGround, "outcome", outcome)
     output = tmp_path / "drills.jsonl"
-    arguments = ["--seed", "5", "--only", "12", "--keep", str(tmp_path), "--output", str(output)]
+    arguments = ["--seed", "5", "--only", "12", "--output", str(output)]
     assert command.main(arguments) == code
     assert [line["result"] for line in read_lines(output)] == [outcome.result]
     last = capsys.readouterr().out.splitlines()[-1]
@@ -76,11 +79,31 @@ class StubGround:
         return self.outcome
 
 
-def test_the_folder_stays_if_a_failed_drill_left_something(tmp_path):
-    with drill_folder(tmp_path / "kept") as folder:
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The folder of temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_the_folder_stays_if_a_failed_drill_left_something(temporary):
+    with drill_folder() as folder:
         (folder / "project").mkdir()
-    assert not folder.exists()
-    with drill_folder(tmp_path / "kept") as folder:
+    assert list(temporary.iterdir()) == []
+    with drill_folder() as folder:
         (folder / "project").mkdir()
         (folder / "drill-3").mkdir()
     assert [path.name for path in folder.iterdir()] == ["drill-3"]
+
+
+def test_a_terminated_command_leaves_nothing(temporary, monkeypatch):
+    monkeypatch.setattr(command, "DrillGround", StubGround)
+    monkeypatch.setattr(StubGround, "run", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--count", "1"])
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert list(temporary.iterdir()) == []
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,34 @@ def test_help_answers_at_once():
         assert command in done.stdout
     # A second on an idle machine; the tests share theirs, so the bound is loose.
     assert seconds < 3
+
+
+def test_help_lists_the_commands_in_groups():
+    text = run(ROOT, "--help").stdout
+    titles = re.findall(r"^(\S.*):$", text, re.MULTILINE)
+    assert titles[:2] == ["Options", "Answer a question"]
+    assert "Others" not in titles
+    group = text.partition("Answer a question:")[2].partition("\n\n")[0]
+    assert re.search(r"^  run +Answer studies", group, re.MULTILINE)
+    assert " stage " not in text
+
+
+def test_the_version_is_printed_with_the_place_of_the_sources(tmp_path):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    said = run(ROOT, "--version")
+    assert said.stdout == f"dml {project['version']} from {ROOT}\n"
+    assert said.returncode == 0
+
+
+def test_outside_of_a_project_nothing_is_written_and_the_way_to_one_is_named(tmp_path):
+    done = run(tmp_path, "run", "main")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "dml: dml run needs a project folder, with params.yaml and studies/ in it. Got "
+        f"{tmp_path}, which has no params.yaml. Change to your project's folder, or make one: "
+        "dml init FOLDER\n"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_help_imports_nothing_heavy():

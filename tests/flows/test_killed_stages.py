@@ -137,7 +137,7 @@ def undisturbed(tmp_path_factory):
 
 
 def test_a_run_killed_in_evaluate_resumes_with_the_same_scores(tmp_path, undisturbed):
-    folder = make_project(tmp_path / "project", {"tiny": TWO_ARMS})
+    folder = copy_before(undisturbed, tmp_path / "project", "evaluate", "report")
 
     def look():
         (partial,) = (folder / "results" / "tiny").glob(".evaluate.partial-*")
@@ -166,7 +166,7 @@ def test_a_run_killed_in_evaluate_resumes_with_the_same_scores(tmp_path, undistu
 def test_a_run_killed_in_report_resumes_with_the_same_answer(
     tmp_path, undisturbed, moment, is_whole
 ):
-    folder = copy_without_report(undisturbed, tmp_path / "project")
+    folder = copy_before(undisturbed, tmp_path / "project", "report")
 
     def look():
         assert (folder / "reports" / "tiny").exists() == is_whole
@@ -186,11 +186,15 @@ def test_a_run_killed_in_report_resumes_with_the_same_answer(
     assert not list((folder / "reports").glob(".tiny.*"))
 
 
-def copy_without_report(project: Path, target: Path) -> Path:
-    """Copies a project as it was before its last stage."""
+OUTPUTS = {"evaluate": "results/tiny/evaluate", "report": "reports/tiny"}
+
+
+def copy_before(project: Path, target: Path, *stages: str) -> Path:
+    """Copies a project as it was before its last stages."""
     shutil.copytree(project, target, symlinks=True)
-    shutil.rmtree(target / "reports" / "tiny")
     lock = yaml.safe_load((target / "dvc.lock").read_text())
-    del lock["stages"]["report@tiny"]
+    for stage in stages:
+        shutil.rmtree(target / OUTPUTS[stage])
+        del lock["stages"][f"{stage}@tiny"]
     (target / "dvc.lock").write_text(yaml.safe_dump(lock, sort_keys=False))
     return target

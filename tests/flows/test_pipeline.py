@@ -26,6 +26,7 @@ arms:
   triplet: {scientific: {loss.name: triplet}, nuisance: {loss.margin: {uniform: [0.05, 0.3]}}}
 nuisance: {optimizer.learning_rate: {log_uniform: [0.001, 0.01]}}
 trials_per_arm: 2
+edge_rounds: 0
 seeds: [0, 1]
 figure: {kind: bar, x: arm, y: test.recall_at_1}
 """
@@ -59,7 +60,11 @@ def test_run_answers_the_question(project):
     assert "Which of two losses?" in printed
     assert "anchor: recall_at_1" in printed
     assert "triplet: recall_at_1" in printed
-    assert "compare-runs" in printed
+    assert "\nopen:    dml open tiny\n" in printed
+    assert max(map(len, printed.splitlines())) < 200
+    answer = json.loads((project / "reports" / "tiny" / "answer.json").read_text())
+    assert answer["compare_url"].startswith("/#/compare-runs?runs=")
+    assert " " not in answer["compare_url"]
     page = (project / "reports" / "tiny" / "index.html").read_text()
     assert "Which of two losses?" in page
     assert "data:image/png;base64," in page
@@ -115,6 +120,42 @@ def test_afterwards_neither_door_has_anything_to_do(project):
     assert again.returncode == 0, again.stderr[-3000:]
     assert "search:" not in again.stderr
     assert (project / "dvc.lock").read_text() == before
+
+
+@pytest.mark.integration
+def test_until_decided_adds_seeds_that_both_doors_know(project, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(project, folder, symlinks=True)
+    refused = run(folder, "dml", "run", "tiny", "--most-seeds", "9")
+    assert refused.returncode == 2
+    assert "limit --until-decided, which is missing" in refused.stderr
+    no_time = run(folder, "dml", "run", "tiny", "--until-decided", "--most-seeds", "4",
+                  "--minutes", "0")  # fmt: skip
+    assert no_time.returncode == 0, no_time.stderr[-3000:]
+    assert "of the budget of 0 minutes are left" in no_time.stderr
+    assert read_seeds(folder) == {"anchor": [0, 1], "triplet": [0, 1]}
+    done = run(folder, "dml", "run", "tiny", "--until-decided", "--most-seeds", "4")
+    assert done.returncode == 0, done.stderr[-3000:]
+    plan = json.loads((folder / "studies" / "tiny.seeds.json").read_text())
+    assert plan["sizes"] == [2, 3, 4]
+    # Two tiny models trained for an epoch differ by chance alone: all looks are needed.
+    assert read_seeds(folder) == {"anchor": [0, 1, 2, 3], "triplet": [0, 1, 2, 3]}
+    assert "2 of 2 arms are open and get seeds up to 3 each: 2 trials" in done.stderr
+    trials = pd.read_parquet(folder / "results" / "tiny" / "sweep" / "trials.parquet")
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        keys = database.execute("select count(distinct value) from tags where key = 'dml.key'")
+        assert keys.fetchone()[0] >= trials["key"].nunique()
+    repro = run(folder, "dvc", "repro")
+    assert "Data and pipelines are up to date" in repro.stdout, repro.stderr
+    again = run(folder, "dml", "run", "tiny", "--until-decided", "--most-seeds", "4")
+    assert "search:" not in again.stderr
+    assert "an arm has 4 seeds, the most" in again.stderr
+
+
+def read_seeds(folder):
+    """Returns the seeds that were evaluated, by arm."""
+    scores = json.loads((folder / "results/tiny/evaluate/scores.json").read_text())["scores"]
+    return {arm: sorted(map(int, by_seed)) for arm, by_seed in scores.items()}
 
 
 @pytest.mark.integration
@@ -222,3 +263,42 @@ def test_mistakes_in_a_study_are_found_before_anything_runs(tmp_path, change, me
         assert done.returncode == 2
         assert "studies/tiny.yaml" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+# The last test of the file: it deletes what the others use.
+@pytest.mark.integration
+def test_cleaning_frees_the_disk_and_leaves_true_records(project):
+    before = json.loads(run(project, "dml", "disk", "--json").stdout)
+    sizes = before["studies"]["tiny"]
+    assert min(sizes[kind] for kind in ("trials", "sweep", "evaluation", "report", "mlflow")) > 0
+    asked = run(project, "dml", "clean", "tiny")
+    assert asked.returncode == 1
+    assert "journals with their checkpoints" in asked.stdout
+    assert json.loads(run(project, "dml", "disk", "--json").stdout)["studies"] == before["studies"]
+    done = run(project, "dml", "clean", "tiny", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "dvc.lock loses sweep@tiny, evaluate@tiny, report@tiny" in done.stdout
+    after = json.loads(run(project, "dml", "disk", "--json").stdout)
+    assert after["studies"]["tiny"]["trials"] == after["studies"]["tiny"]["sweep"] == 0
+    cached = [
+        next(each["bytes"] for each in found["shared"] if each["what"] == "DVC's cache")
+        for found in (before, after)
+    ]
+    assert cached[1] < cached[0]
+    assert list((project / "results" / ".trials").glob("[!.]*")) == []
+    assert (project / "reports" / "tiny" / "index.html").is_file()
+    assert "report:" in run(project, "dml", "open", "tiny", "--print").stdout
+    # DVC has no stage of the study to run, and MLflow has the registered model's runs alone.
+    assert set(yaml.safe_load((project / "dvc.lock").read_text())["stages"]) == {"prepare"}
+    assert json.loads((project / "studies" / "tracked.json").read_text()) == {"studies": {}}
+    repro = run(project, "dvc", "repro")
+    assert "Data and pipelines are up to date" in repro.stdout, repro.stderr
+    with sqlite3.connect(project / "mlflow.db") as database:
+        query = "select lifecycle_stage, count(*) from runs group by lifecycle_stage"
+        counts = dict(database.execute(query).fetchall())
+        (model,) = database.execute("select storage_location from model_versions").fetchall()
+    assert counts["active"] == 2
+    assert counts["deleted"] > 4
+    assert any(Path(model[0].removeprefix("file://")).iterdir())
+    said = run(project, "dml", "plan", "tiny").stdout
+    assert "stale stages: prepare, sweep@tiny, evaluate@tiny, report@tiny" in said

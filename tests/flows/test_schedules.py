@@ -188,6 +188,38 @@ def test_each_stage_and_the_run_leave_a_table_with_links(project, api):
     assert "| arm | seed 0 | seed 1 |" in found["scores-often"]["data"]
 
 
+def test_a_run_is_named_tagged_and_logged_by_its_study_and_dml_open_finds_it(project, api):
+    (newest, *_) = call_api(
+        f"{api}/flow_runs/filter",
+        {
+            "flows": {"name": {"any_": ["ablation"]}},
+            "flow_runs": {"tags": {"all_": ["study:often"]}},
+            "sort": "EXPECTED_START_TIME_DESC",
+        },
+    )
+    assert newest["name"] == "often"
+    # The tag of the deployment stays.
+    assert "dml-schedule" in newest["tags"]
+    stages = call_api(
+        f"{api}/flow_runs/filter",
+        {"flows": {"name": {"any_": ["sweep"]}}, "flow_runs": {"tags": {"all_": ["study:often"]}}},
+    )
+    assert {run["name"] for run in stages} == {"often"}
+    logged = " ".join(line["message"] for line in call_api(f"{api}/logs/filter", {}))
+    assert "stage ended, sweep" in logged
+    assert "trial ended, anchor-seed0" in logged
+    shown = run_dml(project, "open", "often", "--print")
+    assert shown.returncode == 0, shown.stderr
+    report, mlflow, prefect, sign = shown.stdout.splitlines()
+    page = (project / "reports" / "often" / "index.html").resolve()
+    assert report.split() == ["report:", page.as_uri()]
+    server = read_status(project)["mlflow"]["address"]
+    assert re.fullmatch(rf"MLflow:  {server}/#/experiments/\d+/runs", mlflow)
+    # The tests run it every minute, so a newer run may have begun.
+    assert f"{read_status(project)['prefect']['address']}/runs/flow-run/" in prefect
+    assert sign == "sign in as dml; the password is in .dml/password"
+
+
 SAVE = (
     "import sys; from prefect.blocks.webhook import Webhook; Webhook(url=sys.argv[1]).save('team')"
 )
@@ -283,6 +315,11 @@ def test_of_two_runs_at_once_the_newer_is_cancelled(project, api):
     assert read_state(api, first) == "RUNNING"
 
 
+def find_running(api, deployment):
+    """The ids of a deployment's runs that work now."""
+    return [run["id"] for run in read_runs(api, deployment) if run["state_type"] == "RUNNING"]
+
+
 def has_checkpoint(project, study):
     """Whether a trial of the study has one; the store holds those of all studies."""
     results = project / "results"
@@ -293,7 +330,7 @@ def has_checkpoint(project, study):
 
 
 def test_runs_of_a_killed_worker_do_not_block_the_next(project, api):
-    (left,) = [run["id"] for run in read_runs(api, "study-slow") if run["name"] == "first"]
+    (left,) = find_running(api, "study-slow")
     assert wait_for(lambda: has_checkpoint(project, "slow"), seconds=LONG)
     worker = load_records(project)["worker"]
     os.kill(worker.pid, 9)
@@ -311,8 +348,7 @@ def test_runs_of_a_killed_worker_do_not_block_the_next(project, api):
 
 # The last test of the file: it ends what the others use.
 def test_down_is_refused_while_a_run_works_and_ends_it_with_force(project, api):
-    (run,) = [run["id"] for run in read_runs(api, "study-slow") if run["name"] == "after"]
-    assert read_state(api, run) == "RUNNING"
+    (run,) = find_running(api, "study-slow")
     worker = load_records(project)["worker"]
     family = find_marked("PREFECT__WORKER_NAME", worker.worker_name)
     assert family
@@ -333,5 +369,5 @@ def test_down_is_refused_while_a_run_works_and_ends_it_with_force(project, api):
     assert [process for process in family if is_alive(process)] == []
     # The server is gone, so the test reads its database: an open run would block the next ones.
     with closing(sqlite3.connect(project / ".dml" / "prefect" / "prefect.db")) as database:
-        query = "select state_type from flow_run where name = 'after'"
-        assert database.execute(query).fetchall() == [("CRASHED",)]
+        query = "select state_type from flow_run where id = ?"
+        assert database.execute(query, [run]).fetchall() == [("CRASHED",)]

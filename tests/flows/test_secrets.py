@@ -1,5 +1,6 @@
 """A real run in an environment full of credentials leaves none of them anywhere."""
 
+import json
 import os
 import subprocess
 import sys
@@ -103,7 +104,9 @@ def test_a_run_leaves_no_secret_and_listens_on_loopback_alone(project, server):
     threading.Thread(target=collect_listening, args=(running, listening), daemon=True).start()
     printed, errors = finish(running)
     assert running.returncode == 0, errors[-2000:]
-    assert f"compare: {server.address}/#/compare-runs" in printed
+    assert "open:    dml open tiny\n" in printed
+    answer = json.loads((project / "reports" / "tiny" / "answer.json").read_text())
+    assert answer["compare_url"].startswith(f"{server.address}/#/compare-runs")
     assert [secret for secret in ALL if secret in printed + errors] == []
     assert (project / "reports" / "tiny" / "index.html").is_file()
     # Results, report, Prefect's database and settings; MLflow's database, files and log.

@@ -148,7 +148,8 @@ def calls(folder: Path) -> list[str]:
 
 def _set_studies(folder: Path, studies: tuple[str, ...]) -> None:
     (folder / "studies").mkdir()
-    entries = {name: {"raw": f"studies/{name}.yaml"} for name in studies}
+    itself = {name: f"studies/{name}.yaml" for name in studies}
+    entries = {name: {"raw": path, "seeds": path} for name, path in itself.items()}
     (folder / TRACKED_FILE).write_text(json.dumps({"studies": entries}))
     for name in studies:
         (folder / "studies" / f"{name}.yaml").write_text(f"question: what of {name}?\n")

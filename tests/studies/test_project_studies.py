@@ -119,3 +119,19 @@ def test_the_documentation_lists_every_study_as_its_file_says_it(studies):
     quick = [studies[name, "quick"] for name in OF_PAPERS]
     for row in render_rows([(study, count_trained(study)) for study in quick]):
         assert row in text
+
+
+def test_every_study_and_profile_stays_valid_with_the_readers_own_images(tmp_path):
+    """What `dml data add PATH --name birds --set data.image_size_px=224 --write` leaves."""
+    text = (ROOT / "params.yaml").read_text()
+    own = (
+        "data: {name: folder, alias: birds, raw: data/raw/birds, image_size_px: 224, color: rgb}\n"
+    )
+    before, after = text.split("data:\n", 1)
+    (tmp_path / "params.yaml").write_text(before + own + after.partition("\n\n")[2])
+    project = load_project_config(tmp_path / "params.yaml")
+    assert project.trial.data.folder_name == "birds"
+    for path in PATHS:
+        study = load_study(path, project)
+        for profile in study.definition.profiles:
+            load_study(path, project, profile=profile)

@@ -8,8 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows.commands.logs import describe_line
-from tasks.run_log import KEPT_RUNS, NODE, TrialLog, list_logs, logged_run, read_log
+from tasks.run_log import (
+    EVENTS,
+    KEPT_RUNS,
+    NODE,
+    TrialLog,
+    describe_line,
+    list_logs,
+    logged_run,
+    read_log,
+)
 
 
 def read_only_log(folder):
@@ -131,3 +139,19 @@ def test_a_line_for_people_has_the_clock_and_the_numbers():
     assert describe_line(line) == (
         "ERROR: 2026-01-02 03:04:05 trial ended, a-0, on one, failed, why"
     )
+
+
+def test_events_are_repeated_for_pages_and_epochs_are_not(tmp_path, caplog, capsys):
+    EVENTS.addHandler(caplog.handler)
+    try:
+        with logged_run(tmp_path, study="tiny") as log:
+            log.write("stage ended", stage="sweep", seconds=1.5)
+            log.write("epoch", trial="a-0", epoch=3)
+            log.write("trial ended", level="error", trial="a-0", message="it diverged")
+    finally:
+        EVENTS.removeHandler(caplog.handler)
+    first, second = caplog.records
+    assert (first.levelname, second.levelname) == ("INFO", "ERROR")
+    assert first.getMessage() == "stage ended, sweep, 1.5 s"
+    assert second.getMessage() == "trial ended, a-0, it diverged"
+    assert capsys.readouterr() == ("", "")

@@ -6,7 +6,7 @@ from dml_core.config import ConfigError
 from dml_core.studies.loading import load_study
 from tasks import study as study_module
 from tasks.report import write_report
-from tasks.study import StudyRequest, load_context, pin_files
+from tasks.study import StudyRequest, UnknownStudy, load_context, pin_files
 from tasks.watch import watch
 from tests.references.made_up_results import make_results
 
@@ -39,6 +39,19 @@ def test_overrides_have_their_own_folders_with_and_without_the_quick_profile():
 def test_a_study_named_by_a_path_is_refused_before_anything_is_read(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"must be the name of a file in studies/"):
+        load_context(StudyRequest(study=name))
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("aksed", r"no study 'aksed' in studies/\. Did you mean 'asked'\?"),
+        ("zzz", r"There are: asked\."),
+        ("asked@smoke", r"A profile is an option: asked --profile smoke"),
+    ],
+)
+def test_an_unknown_study_is_answered_with_the_nearest(parses, name, advice):
+    with pytest.raises(UnknownStudy, match=advice):
         load_context(StudyRequest(study=name))
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dml_core.analysis.claims import judge_claims, narrow_claim
+from dml_core.analysis.claims import judge_claims
+from dml_core.analysis.narrowing import narrow_claim
 from dml_core.analysis.observations import Observations, answer_metric
 from dml_core.analysis.verdicts import compare_arms
 from dml_core.studies.definition import Claim
@@ -83,7 +84,10 @@ def test_what_stands_alone_and_not_among_many_is_open(tmp_path):
     low, _ = first.interval
     assert low > 0
     assert first.verdict == "cannot tell"
-    assert first.explanation.endswith("which does not stand among all claims of the study.")
+    assert first.explanation.endswith(
+        "which does not stand among all claims of the study. About 5 seeds an arm would decide."
+    )
+    assert first.open_arms == (LARGE, SMALL)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,7 @@ def test_a_ratio_is_told_in_percent_and_costs_in_their_units(tmp_path):
     assert "relative to batch_size-30 is +55.0 % (95 %" in found.explanation
     found = judge(tmp_path, f"{sides} by: 0.001", observed, more=MEASURES)
     assert "is +5.50 ms (95 % interval" in found.explanation
-    assert found.explanation.endswith("above 1 ms.")
+    assert found.explanation.endswith("above 1 ms. About 3 seeds an arm would decide.")
 
 
 def test_a_ratio_to_zero_cannot_be_told(tmp_path):

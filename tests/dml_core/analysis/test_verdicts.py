@@ -149,6 +149,8 @@ def test_five_seeds_find_five_points():
 
 @pytest.mark.parametrize("arms", [3, 6])
 def test_looking_several_times_keeps_the_error_rate(arms):
-    any_false, seeds = simulate_looks("equal", arms=arms, studies=STUDIES, shared=0.4, seed=3)
+    any_false, seeds = simulate_looks(
+        "equal", arms=arms, studies=STUDIES, sizes=(3, 5, 8, 12), shared=0.4, seed=3
+    )
     assert any_false <= ALLOWED
     assert seeds > 10

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
 from dml_core.config.trial import EvaluationConfig
@@ -233,3 +234,47 @@ def test_other_float_types_give_nearly_the_same_numbers(noisy_classes, dtype):
     )
     same = evaluate_embeddings(rounded.astype(dtype), labels, config=config, metric="cosine")
     assert same == numbers
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tensors_give_the_numbers_of_arrays(noisy_classes, dtype):
+    embeddings, labels = torch.tensor(noisy_classes[0]).to(dtype), torch.tensor(noisy_classes[1])
+    options = {"recall_at": (1, 5), "kmeans_iterations": 5, "label_at": (2,), "ndcg_at": (3,)}
+    numbers = evaluate_embeddings(embeddings.requires_grad_(), labels, **options)
+    plain = embeddings.detach().float().numpy()
+    assert numbers == evaluate_embeddings(plain, labels.numpy(), config=CONFIG, metric="cosine")
+
+
+def test_a_gallery_is_searched_in_place_of_the_queries(noisy_classes):
+    embeddings, labels = noisy_classes
+    roles = np.where(np.arange(61) % 3 == 0, "query", "gallery")
+    is_query = roles == "query"
+    expected = evaluate_embeddings(embeddings, labels, roles=roles, clustering=False)
+    apart = evaluate_embeddings(
+        embeddings[is_query],
+        labels[is_query],
+        gallery=(torch.tensor(embeddings[~is_query]), labels[~is_query].tolist()),
+        clustering=False,
+    )
+    assert apart == expected
+    assert apart["num_queries"] + apart["num_queries_left_out"] == is_query.sum()
+
+
+def test_options_go_over_the_config(noisy_classes):
+    numbers = evaluate_embeddings(*noisy_classes, config=CONFIG, recall_at=[3], clustering=False)
+    assert list(numbers)[:2] == ["recall_at_3", "r_precision"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"recal_at": [1]}, r"recal_at is not .*Did you mean 'recall_at'\?"),
+        ({"galery": None}, r"galery is not .*Did you mean 'gallery'\?"),
+        ({"recall_at": [0]}, r"recall_at\.0 must be >= 1\. Got 0"),
+        ({"gallery": (np.zeros((2, 3)), [0, 1])}, r"Got shapes \(61, 6\) and \(2, 3\)"),
+        ({"gallery": (np.zeros((2, 6)), [0, 1]), "roles": ["a", "b"]}, r"without roles"),
+    ],
+)
+def test_a_wrong_option_is_refused(noisy_classes, options, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate_embeddings(*noisy_classes, **options)

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from pytorch_metric_learning import losses as peers
 from torch.autograd import gradcheck
 
-from dml_core.config.losses import ContrastiveConfig
 from dml_core.losses.contrastive import ContrastiveLoss
 from tests.references import pair_losses
 from tests.references.labelled_batches import labelled_batches
 
 
 def build(**knobs):
-    return ContrastiveLoss(ContrastiveConfig(**knobs), num_classes=100, embedding_dim=4)
+    return ContrastiveLoss(**knobs)
 
 
 def test_worked_value():

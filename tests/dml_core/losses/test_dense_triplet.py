@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from dml_core.config.losses import DenseTripletConfig
 from dml_core.losses import dense_triplet
 from dml_core.losses.dense_triplet import DenseTripletLoss
 from tests.references import continuous_losses
@@ -14,7 +13,7 @@ from tests.references.labelled_batches import continuous_batches
 
 
 def build(**knobs):
-    return DenseTripletLoss(DenseTripletConfig(**knobs), num_classes=0, embedding_dim=4)
+    return DenseTripletLoss(**knobs)
 
 
 HEAD = torch.tensor([0])

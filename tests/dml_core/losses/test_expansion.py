@@ -8,13 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from dml_core.config.losses import (
-    ExpansionConfig,
-    LiftedStructureConfig,
-    MultiSimilarityConfig,
-    NPairConfig,
-    TripletConfig,
-)
+from dml_core.config.losses import ExpansionConfig
 from dml_core.losses.distances import self_products, unit_vectors
 from dml_core.losses.expansion import (
     first_pairs_in_batch_order,
@@ -39,16 +33,13 @@ LOSSES = [*MINED, "lifted_structure", "n_pair", "n_pair_unnormalised", "multi_si
 
 def build(name, **expansion):
     chosen = {"expansion": ExpansionConfig(**expansion)} if expansion else {}
-    sizes = {"num_classes": 100, "embedding_dim": 4}
     if name in MINED:
-        config = TripletConfig(mining=name.removeprefix("triplet_"), margin=0.3, **chosen)
-        return TripletLoss(config, **sizes)
+        return TripletLoss(mining=name.removeprefix("triplet_"), margin=0.3, **chosen)
     if name == "lifted_structure":
-        return LiftedStructureLoss(LiftedStructureConfig(margin=0.8, **chosen), **sizes)
+        return LiftedStructureLoss(margin=0.8, **chosen)
     if name == "multi_similarity":
-        return MultiSimilarityLoss(MultiSimilarityConfig(mining_epsilon=0.1, **chosen), **sizes)
-    normalize = name == "n_pair"
-    return NPairLoss(NPairConfig(normalize=normalize, scale=2.0, **chosen), **sizes)
+        return MultiSimilarityLoss(mining_epsilon=0.1, **chosen)
+    return NPairLoss(normalize=name == "n_pair", scale=2.0, **chosen)
 
 
 def slow_definition(name, batch, *, points, normalize):

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from pytorch_metric_learning import losses as peers
 from torch.autograd import gradcheck
 
-from dml_core.config.losses import LiftedStructureConfig
 from dml_core.losses.lifted_structure import LiftedStructureLoss
 from tests.references import pair_losses
 from tests.references.labelled_batches import labelled_batches
 
 
 def build(**knobs):
-    return LiftedStructureLoss(LiftedStructureConfig(**knobs), num_classes=100, embedding_dim=4)
+    return LiftedStructureLoss(**knobs)
 
 
 def test_worked_value():

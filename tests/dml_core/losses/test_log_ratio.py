@@ -8,14 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from dml_core.config.losses import LogRatioConfig
 from dml_core.losses.log_ratio import LogRatioLoss
 from tests.references import continuous_losses
 from tests.references.labelled_batches import continuous_batches
 
 
 def build(**knobs):
-    return LogRatioLoss(LogRatioConfig(**knobs), num_classes=0, embedding_dim=4)
+    return LogRatioLoss(**knobs)
 
 
 HEAD = torch.tensor([0])

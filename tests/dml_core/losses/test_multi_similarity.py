@@ -10,14 +10,13 @@ from pytorch_metric_learning import losses as peers
 from pytorch_metric_learning import miners
 from torch.autograd import gradcheck
 
-from dml_core.config.losses import MultiSimilarityConfig
 from dml_core.losses.multi_similarity import MultiSimilarityLoss
 from tests.references import pair_losses
 from tests.references.labelled_batches import labelled_batches
 
 
 def build(**knobs):
-    return MultiSimilarityLoss(MultiSimilarityConfig(**knobs), num_classes=100, embedding_dim=4)
+    return MultiSimilarityLoss(**knobs)
 
 
 def test_worked_value():

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from pytorch_metric_learning import losses as peers
 from torch.autograd import gradcheck
 
-from dml_core.config.losses import NPairConfig
 from dml_core.losses.n_pair import NPairLoss
 from tests.references import pair_losses
 from tests.references.labelled_batches import labelled_batches
 
 
 def build(**knobs):
-    return NPairLoss(NPairConfig(**knobs), num_classes=100, embedding_dim=4)
+    return NPairLoss(**knobs)
 
 
 def test_worked_value():

@@ -162,7 +162,7 @@ def test_wrong_shapes_and_dtypes_are_refused():
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
 def test_a_loss_without_proxies_is_refused(shape: tuple[int, int]):
-    with pytest.raises(ValueError, match=r"must be at least 1\. Got 0"):
+    with pytest.raises(ValueError, match=r"must be >= 1\. Got 0"):
         loss_with_proxies("norm_softmax", torch.zeros(shape))
 
 

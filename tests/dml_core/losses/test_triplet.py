@@ -10,7 +10,6 @@ from pytorch_metric_learning import losses as peers
 from pytorch_metric_learning import miners, reducers
 from torch.autograd import gradcheck
 
-from dml_core.config.losses import TripletConfig
 from dml_core.losses.triplet import TripletLoss
 from tests.references import pair_losses
 from tests.references.labelled_batches import labelled_batches
@@ -19,7 +18,7 @@ MININGS = ["all", "semi_hard", "hard"]
 
 
 def build(**knobs):
-    return TripletLoss(TripletConfig(**knobs), num_classes=100, embedding_dim=4)
+    return TripletLoss(**knobs)
 
 
 def on_circle(*degrees):

@@ -1,8 +1,11 @@
 """Tests of the time and memory of a training step."""
 
+from itertools import count
+
 import pytest
 import torch
 
+from dml_core.data.prepared import open_development
 from dml_core.measures import step_cost
 from dml_core.measures.results import list_winners
 from dml_core.measures.step_cost import (
@@ -10,6 +13,7 @@ from dml_core.measures.step_cost import (
     measure_configs,
     measure_peak_bytes,
     measure_step_cost,
+    measure_trial,
 )
 
 
@@ -65,6 +69,21 @@ def test_an_epoch_with_fewer_batches_than_steps_is_repeated(configs):
 
 
 CPU = torch.device("cpu")
+
+
+def test_a_trial_takes_its_steps_and_its_validations(configs, monkeypatch):
+    ticks = count()
+    # Each look at the clock is a second later than the one before.
+    monkeypatch.setattr(step_cost.time, "perf_counter", lambda: float(next(ticks)))
+    config = configs["nca"]
+    training = config.training.model_copy(update={"epochs": 9, "validate_every": 4})
+    config = config.model_copy(update={"training": training})
+    data = open_development(config.data)
+    steps = len(data.train) // config.sampler.batch_size
+    cost = measure_trial(config, data, steps=2)
+    assert (cost.step, cost.validation, cost.steps_per_epoch) == (1, 1, steps)
+    # Validations after the epochs 4, 8 and 9.
+    assert cost.seconds(config) == 9 * steps + 3
 
 
 def test_the_peak_counts_what_is_held_at_one_time():

@@ -8,8 +8,7 @@ from dml_core.samplers.class_balanced import ClassBalancedSampler, compute_batch
 
 
 def make_sampler(labels, seed=0, **knobs):
-    config = ClassBalancedSamplerConfig(**knobs)
-    return ClassBalancedSampler(labels=np.asarray(labels), config=config, seed=seed)
+    return ClassBalancedSampler(labels, seed=seed, **knobs)
 
 
 @settings(max_examples=60, deadline=None)

@@ -11,7 +11,7 @@ def labels():
 
 
 def make_sampler(labels, **knobs):
-    return DenseSampler(continuous=labels, config=DenseSamplerConfig(**knobs), seed=0)
+    return DenseSampler(labels, **knobs)
 
 
 def test_a_group_holds_the_anchor_its_nearest_and_others(labels):

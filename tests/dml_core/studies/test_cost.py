@@ -5,47 +5,30 @@ import pytest
 
 from dml_core.config import ConfigError, resolve_trial_config
 from dml_core.samplers.dense import DenseSampler
-from dml_core.studies.cost import count_images_per_epoch, estimate_cost, estimate_gpu_hours
-from tests.references.written_studies import LEARNING_RATE, TWO_ARMS, read_study
+from dml_core.studies.cost import count_images_per_epoch, estimate_gpu_hours, sum_cost
+from tests.references.written_studies import TWO_ARMS, read_study
 
 
-def test_the_cost_is_trials_times_epochs_times_images(tmp_path):
-    study = read_study(tmp_path, TWO_ARMS + "fixed: {training.epochs: 5}\n")
-    cost = estimate_cost(study, 0.002, 1000)
-    # 5 epochs x 1,000 images x 2 ms = 10 s; 2 arms x (3 tries + 2 seeds) = 10 trials, of which
-    # the search has trained the winners' with the first seed already.
-    assert cost.seconds_per_trial == {"triplet": pytest.approx(10), "anchor": pytest.approx(10)}
+def test_the_cost_is_that_of_all_tries_and_seeds(tmp_path):
+    cost = sum_cost(read_study(tmp_path, TWO_ARMS), {"triplet": 10.0, "anchor": 20.0})
+    # Each arm has 3 tries and 2 seeds.
     assert (cost.num_search_trials, cost.num_repeat_trials) == (6, 4)
-    assert (cost.num_reused_trials, cost.num_trained) == (2, 8)
-    assert cost.total_seconds == pytest.approx(80)
-    assert cost.wall_seconds(num_concurrent=4) == pytest.approx(20)
+    assert cost.num_trained == 10
+    assert cost.total_seconds == pytest.approx(150)
+    assert cost.wall_seconds(num_concurrent=5) == pytest.approx(30)
     with pytest.raises(ValueError, match=r"at least 1\. Got 0"):
         cost.wall_seconds(num_concurrent=0)
 
 
 def test_folds_multiply_the_search_and_not_the_repeats(tmp_path):
     text = TWO_ARMS + "folds: 3\nfixed: {data.alias: folded}\n"
-    cost = estimate_cost(read_study(tmp_path, text), 0.001, 1000)
+    cost = sum_cost(read_study(tmp_path, text), {"triplet": 1.0, "anchor": 1.0})
     assert (cost.num_search_trials, cost.num_repeat_trials) == (18, 4)
-    assert (cost.num_reused_trials, cost.num_trained) == (0, 22)
-
-
-def test_arms_cost_by_their_own_epochs_and_networks(tmp_path):
-    text = f"""
-question: q
-arms: {{short: {{training.epochs: 2}}, long: {{training.epochs: 8}}}}
-{LEARNING_RATE}
-trials_per_arm: 1
-seeds: [0]
-"""
-    cost = estimate_cost(read_study(tmp_path, text), {"short": 0.01, "long": 0.001}, 500)
-    assert cost.seconds_per_trial == {"short": pytest.approx(10), "long": pytest.approx(4)}
-    assert cost.total_seconds == pytest.approx(14)
 
 
 def test_an_arm_without_a_search_costs_its_repeats(tmp_path):
     study = read_study(tmp_path, "{question: q, arms: {a: {}}, seeds: [0, 1]}")
-    cost = estimate_cost(study, 0.001, 1000)
+    cost = sum_cost(study, {"a": 1.0})
     assert (cost.num_search_trials, cost.num_repeat_trials) == (0, 2)
 
 
@@ -55,7 +38,7 @@ def test_images_of_an_epoch_are_those_that_the_sampler_draws(epoch):
     layer |= {"sampler.batch_size": 12, "sampler.anchors_per_batch": 2, "sampler.epoch": epoch}
     config = resolve_trial_config(layer)
     labels = np.random.default_rng(0).normal(size=(50, 1))
-    sampler = DenseSampler(continuous=labels, config=config.sampler, seed=0)
+    sampler = DenseSampler(labels, **dict(config.sampler))
     assert count_images_per_epoch(config, 50) == len(sampler) * 12
 
 

@@ -90,7 +90,9 @@ def test_samples_stay_inside_an_end_that_rounding_would_pass():
         (Range("int_uniform", 1, 3), 2, None),
         (Choice((0.1, 0.2, 0.3)), 0.3, "high"),
         (Choice((0.3, 0.2, 0.1)), 0.1, "low"),
-        (Choice((0.1, 0.2)), 0.1, None),
+        # Each of two options is an end.
+        (Choice((0.1, 0.2)), 0.1, "low"),
+        (Choice((0.1,)), 0.1, None),
         (Choice(("a", "b", "c")), "a", None),
         (Choice((1, 2, 3, None)), 1, None),
     ],

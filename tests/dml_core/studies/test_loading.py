@@ -97,7 +97,7 @@ profiles:
 def test_a_profile_is_applied_by_name(tmp_path):
     study = read_study(tmp_path, SMOKE, profile="smoke")
     assert (study.trials_per_arm, study.seeds, study.folds) == (1, (9,), 2)
-    assert {spec.config.training.epochs for spec in study.search_specs()} == {2}
+    assert {study.arm_config(arm.name).training.epochs for arm in study.arms} == {2}
     assert read_study(tmp_path, SMOKE).seeds == (4, 7)
 
 
@@ -295,3 +295,9 @@ def test_without_a_chosen_kind_every_key_stays():
     lower = {"data.images_per_class": 9, "sampler.class_ratio": 0.5}
     upper = {"sampler.batch_size": 3, "data.images_per_class": 8}
     assert put_over(lower, upper) == {**lower, **upper}
+
+
+def test_a_problem_of_a_profile_names_the_profile(tmp_path):
+    text = "question: q\narms: {a: {}}\nprofiles: {small: {fixed: {model.widht: 4}}}\n"
+    with pytest.raises(ConfigError, match=r"as profile 'small' has 1 problem(?s:.*)model.widht"):
+        read_study(tmp_path, text, profile="small")

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from dml_core.config.loading import to_flat_dict
-from dml_core.studies.definition import Study
+from dml_core.studies.definition import SEARCH_SEED, Study
 from dml_core.studies.resolved import expand_arms, name_grid_point
-from tests.references.written_studies import LEARNING_RATE, TWO_ARMS, read_study
+from dml_core.trials.winners import choose_winners
+from tests.references.written_studies import LEARNING_RATE, TWO_ARMS, problems_of, read_study
 
 
 def names(**fields):
@@ -88,7 +89,8 @@ def test_every_arm_has_the_same_number_of_search_trials_in_turn(tmp_path):
     assert [spec.trial_id for spec in specs] == [
         "triplet-0", "anchor-0", "triplet-1", "anchor-1", "triplet-2", "anchor-2",
     ]  # fmt: skip
-    assert {spec.config.seed for spec in specs} == {4}
+    # Not a seed of the study: its own seeds are fresh.
+    assert {spec.config.seed for spec in specs} == {SEARCH_SEED}
     assert {(spec.study, spec.phase) for spec in specs} == {("asked", "search")}
 
 
@@ -183,10 +185,39 @@ def test_winners_are_repeated_over_all_seeds(tmp_path):
     assert [spec.arm for spec in study.repeat_specs({"anchor": values})] == ["anchor"] * 2
 
 
-def test_the_first_repeat_is_the_winning_search_trial(tmp_path):
+def test_winners_are_trained_with_seeds_that_the_search_has_not_seen(tmp_path):
     study = read_study(tmp_path, TWO_ARMS)
     tried = study.search_specs()[0]
-    assert study.repeat_specs({"triplet": tried.values})[0].config == tried.config
+    repeats = study.repeat_specs({"triplet": tried.values})
+    assert [spec.config.seed for spec in repeats] == [4, 7]
+    assert all(
+        spec.config == tried.config.model_copy(update={"seed": spec.config.seed})
+        for spec in repeats
+    )
+
+
+@pytest.mark.parametrize("searcher", ["grid", "random"])
+def test_a_single_try_is_trained_with_the_seeds_alone(tmp_path, searcher):
+    text = f"""
+question: q
+arms: {{a: {{}}, b: {{loss.alpha: 3}}}}
+nuisance: {{optimizer.learning_rate: {{choice: [0.5]}}}}
+trials_per_arm: 1
+searcher: {searcher}
+seeds: [4, 7]
+"""
+    study = read_study(tmp_path, text)
+    assert (study.searched_arms, study.search_specs()) == ([], [])
+    winners = choose_winners(study, [])
+    assert winners["a"].values == {"optimizer.learning_rate": 0.5}
+    assert winners["a"].at_bound == {}
+    repeats = study.repeat_specs({arm: winner.values for arm, winner in winners.items()})
+    assert {spec.config.optimizer.learning_rate for spec in repeats} == {0.5}
+
+
+def test_no_study_can_list_the_seed_of_the_search(tmp_path):
+    problems = problems_of(tmp_path, TWO_ARMS.replace("[4, 7]", f"[4, {SEARCH_SEED}]"))
+    assert any(f"must be < {SEARCH_SEED}. Got {SEARCH_SEED}" in text for text in problems)
 
 
 def test_no_two_trials_share_an_id_whatever_the_names_of_the_arms(tmp_path):
@@ -213,12 +244,13 @@ def test_layers_win_in_their_order(tmp_path):
 question: q
 arms: {a: {model.width: 12}, b: {loss.alpha: 3}}
 fixed: {model.width: 8, model.embedding_dim: 16, training.epochs: 5}
-nuisance: {optimizer.weight_decay: {choice: [0.5]}}
-trials_per_arm: 1
+nuisance: {optimizer.weight_decay: {choice: [0.5, 0.6]}}
+trials_per_arm: 2
+searcher: grid
 """
     params = "{model.width: 4, model.embedding_dim: 32, optimizer.weight_decay: 0.1, loss.delta: 0}"
     study = read_study(tmp_path, text, "training.epochs=9", params=params)
-    a, b = (spec.config for spec in study.search_specs())
+    a, b = (spec.config for spec in study.search_specs()[:2])
     assert (a.model.width, b.model.width, a.model.embedding_dim) == (12, 8, 16)
     assert (a.optimizer.weight_decay, a.training.epochs, a.loss.delta) == (0.5, 9, 0)
 
@@ -262,7 +294,7 @@ def test_an_arms_configuration_is_that_of_its_trials_except_for_nuisance_values(
     base = to_flat_dict(study.arm_config("triplet"))
     tried = to_flat_dict(study.search_specs()[0].config)
     differing = {key for key in base if base[key] != tried[key]}
-    assert differing == {"loss.margin", "optimizer.learning_rate"}
+    assert differing == {"loss.margin", "optimizer.learning_rate", "seed"}
 
 
 def test_only_named_arms_are_references_and_compare_with_comes_first(tmp_path):

@@ -1,4 +1,5 @@
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,6 +61,24 @@ def test_bars_are_the_means_and_whiskers_the_intervals(tmp_path):
     assert [row["x"] for row in rows] == ["proxy_anchor", "triplet", "proxy_nca"]
     numbers = [float(rows[1][name]) for name in ("mean", "low", "high", "num_seeds")]
     assert numbers == pytest.approx([*interval(SCORES["triplet"]), 3])
+
+
+@pytest.mark.parametrize(("score", "words"), [(0.69, "pixels 69.0"), (0.1, "below the axis")])
+def test_the_score_without_training_is_a_line_or_a_word_at_the_axis(tmp_path, score, words):
+    study = read_study(tmp_path, LOSSES)
+    scores = {"proxy_anchor": [0.7, 0.71], "triplet": [0.68, 0.69], "proxy_nca": [0.68, 0.69]}
+    observed = replace(observe(scores), untrained={"pixels": {"recall_at_1": score}})
+    canvas, rows = draw(tmp_path, study, observed)
+    (axes,) = canvas.axes
+    lines = [line for line in axes.lines if list(line.get_xdata()) == [score, score]]
+    assert len(lines) == (1 if score == 0.69 else 0)
+    assert any(words in text for text in texts(axes))
+    assert (rows[-1]["series"], rows[-1]["x"], rows[-1]["mean"]) == (
+        "no training", "pixels", str(score),
+    )  # fmt: skip
+    # A figure of curves has no place for it.
+    curves, _ = draw(tmp_path, study, observed, kind="lines", x="epoch", y="validation.map_at_r")
+    assert not any("pixels" in text for text in texts(curves.axes[0]))
 
 
 def test_an_arm_without_a_score_keeps_its_place_in_bars(tmp_path):

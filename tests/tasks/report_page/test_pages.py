@@ -87,6 +87,22 @@ def test_a_page_holds_everything_and_fetches_nothing(report):
     assert text.count("<img") >= 5
 
 
+def test_the_box_names_the_winner_its_model_and_the_next_commands(report):
+    text = (report / "asked" / "index.html").read_text()
+    box = re.search(r'<section class="card take-away".*?</section>', text, re.DOTALL)[0]
+    best = json.loads((report / "asked" / "answer.json").read_text())["best_arm"]
+    for part in (
+        f"<strong>{best}</strong>",
+        "<dt><code>optimizer.learning_rate</code></dt><dd><code>0.002</code></dd>",
+        "load_model(&#34;models:/dml-asked@champion&#34;)",
+        "dml export asked --format onnx",
+        "dml index asked FOLDER",
+        "dml search asked PICTURE",
+        "dml serve asked",
+    ):
+        assert part in box, part
+
+
 def test_a_lost_arm_stands_in_the_table_with_its_reason(report):
     text = (report / "asked" / "index.html").read_text()
     row = re.search(r'<th scope="row"[^>]*>lost</th>.*?</tr>', text, re.DOTALL)[0]

@@ -167,9 +167,9 @@ print(json.dumps({"most": max(most), "statuses": statuses, "code": code}))
 """
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    with two_nodes(tmp_path) as there:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with two_nodes(tmp_path_factory.mktemp("cluster")) as there:
         yield there
 
 

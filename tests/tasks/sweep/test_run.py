@@ -2,6 +2,7 @@
 
 import json
 
+import psutil
 import pytest
 
 from dml_core.config.pipeline import RayConfig
@@ -12,6 +13,7 @@ from tasks.machine_faults import OtherCode
 from tasks.sweep.cluster import connect
 from tasks.sweep.job import TrialJob
 from tasks.sweep.run import TooManyFailures, run_sweep
+from tests.references.processes import is_alive, name_of
 from tests.references.tiny_studies import TWO_ARMS, tiny_pipeline, tiny_study
 from tests.references.tiny_trials import prepare_tiny
 
@@ -62,17 +64,13 @@ def test_random_search_gives_every_arm_its_tries_and_repeats_the_winners(undistu
     assert set(updates[-1].best) == {"small", "large"}
 
 
-def test_the_first_seed_of_a_winner_is_the_trial_that_won(undisturbed):
+def test_a_winner_has_the_values_that_won_and_fresh_seeds(undisturbed):
     result, _ = undisturbed
-    for record in result.repeat_records[:2]:
-        winner = result.winners[record.spec.arm]
-        (won,) = [
-            other
-            for other in result.search_records
-            if (other.spec.arm, other.spec.number) == (record.spec.arm, winner.number)
-        ]
-        assert record.key == won.key
-        assert record.score == winner.score
+    searched = {record.key for record in result.search_records}
+    for record in result.repeat_records:
+        assert record.spec.values == result.winners[record.spec.arm].values
+        assert record.key not in searched
+    assert {record.spec.config.seed for record in result.repeat_records} == {0, 1}
 
 
 def test_the_output_has_the_table_and_the_winners_with_checkpoints(undisturbed):
@@ -109,6 +107,7 @@ arms:
   triplet: {scientific: {loss.name: triplet}, nuisance: {loss.margin: {uniform: [0.05, 0.5]}}}
 searcher: tpe
 trials_per_arm: 4
+edge_rounds: 0
 seeds: [0]
 scheduler: {name: asha, grace_epochs: 1, reduction_factor: 2}
 """
@@ -185,6 +184,27 @@ def test_too_many_failures_stop_the_sweep_and_a_fixed_one_resumes(prepared, tmp_
     assert not (tmp_path / "results/tiny").exists()
     result = sweep(prepared, tmp_path)
     assert {r.status for r in result.search_records} == {"finished"}
+
+
+def test_a_worker_that_dies_between_two_trials_costs_neither_of_them(prepared, tmp_path):
+    killed = []
+
+    def kill_idle_worker(record):
+        # Tune has not yet given the worker the next trial.
+        workers = [
+            child
+            for child in psutil.Process().children(recursive=True)
+            if is_alive(child) and name_of(child).startswith("ray::Implicit")
+        ]
+        if record.spec.trial_id == "small-0":
+            for worker in workers:
+                worker.kill()
+            killed.extend(workers)
+
+    one_by_one = tiny_pipeline(ray__max_concurrent=1, sweep__max_restarts=0)
+    result = sweep(prepared, tmp_path, pipeline=one_by_one, on_trial_end=kill_idle_worker)
+    assert killed
+    assert {r.status for r in [*result.search_records, *result.repeat_records]} == {"finished"}
 
 
 def test_workers_with_other_code_stop_the_sweep_and_the_same_command_resumes(

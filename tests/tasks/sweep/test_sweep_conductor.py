@@ -14,6 +14,7 @@ from tasks.sweep.conductor import (
     refill_rungs,
 )
 from tasks.sweep.progress import ProgressTracker
+from tasks.sweep.restarts import MAX_VAIN_STARTS, PAUSE_SECONDS
 from tests.dml_core.trials.test_journal import write_epochs, write_result
 from tests.dml_core.trials.test_ledger import make_ledger
 
@@ -34,8 +35,20 @@ def other_seed(seed):
 class Game:
     """A conductor over given trials, and the events that it reported."""
 
-    def __init__(self, root, search, repeats=(), *, study="own", halving=None, max_failed=10):
+    def __init__(
+        self,
+        root,
+        search,
+        repeats=(),
+        *,
+        study="own",
+        halving=None,
+        max_failed=10,
+        max_restarts=2,
+        source=None,
+    ):
         self.heard = []
+        self.seconds = 0.0
         self.ledger = make_ledger(root, study)
         if halving:
             refill_rungs(halving, self.ledger)
@@ -46,12 +59,14 @@ class Game:
             on_trial_end=lambda r: self.heard.append((r.status, r.spec.trial_id)),
         )
         self.conductor = Conductor(
-            SearchThenRepeats(ListedTrials(search), lambda records: repeats),
+            source or SearchThenRepeats(ListedTrials(search), lambda records: repeats),
             self.ledger,
             tracker=ProgressTracker("study", total=9),
             events=events,
             halving=halving,
             max_failed=max_failed,
+            max_restarts=max_restarts,
+            clock=lambda: self.seconds,
         )
 
     def play(self, spec, scores, outcome="finished", *, begin=0):
@@ -90,6 +105,47 @@ def test_repeats_wait_for_the_last_trial_of_the_search(tmp_path):
     game.play(repeat, [0.3])
     assert game.conductor.next() is None
     assert game.conductor.is_exhausted
+
+
+def test_further_rounds_of_the_search_come_before_the_repeats(tmp_path):
+    first, second, third = (make_spec(number) for number in range(3))
+    repeat = make_spec(9, phase="repeat")
+    rounds, seen = [[second], [third], [make_spec(3)]], []
+
+    def extend(records):
+        seen.append([record.spec.number for record in records])
+        return rounds.pop(0)
+
+    source = SearchThenRepeats(
+        ListedTrials([first]), lambda records: [repeat], extend=extend, max_rounds=2
+    )
+    game = Game(tmp_path, [], source=source)
+    for spec in (first, second, third):
+        assert game.conductor.next() == spec
+        # The next round needs the records of this one.
+        assert game.conductor.next() is None
+        assert not game.conductor.is_exhausted
+        game.play(spec, [0.1])
+    assert game.conductor.next() == repeat
+    assert seen == [[0], [0, 1]]
+
+
+def test_a_round_without_tries_is_the_last(tmp_path):
+    first, repeat = make_spec(0), make_spec(9, phase="repeat")
+    calls = []
+
+    def extend(records):
+        calls.append(len(records))
+        return []
+
+    source = SearchThenRepeats(
+        ListedTrials([first]), lambda records: [repeat], extend=extend, max_rounds=5
+    )
+    game = Game(tmp_path, [], source=source)
+    game.conductor.next()
+    game.play(first, [0.1])
+    assert game.conductor.next() == repeat
+    assert calls == [1]
 
 
 def test_a_repeat_with_the_configuration_of_a_finished_search_trial_is_not_trained(tmp_path):
@@ -286,6 +342,82 @@ def test_a_dead_worker_is_a_failure_and_too_many_end_the_sweep(tmp_path):
     assert game.conductor.next() is None
     assert game.conductor.is_exhausted
     assert [record.reason for record in game.conductor.failures] == ["its worker died"] * 2
+
+
+def test_a_trial_whose_workers_die_within_it_fails_after_the_last_restart(tmp_path, caplog):
+    spec, other = make_spec(0), make_spec(1)
+    game = Game(tmp_path, [spec, other], max_restarts=2)
+    for _ in range(3):
+        assert game.conductor.next() == spec
+        game.conductor.start(spec)
+        game.conductor.lose_worker(spec, why="it was killed")
+    assert game.conductor.next() == other
+    (failure,) = game.conductor.failures
+    assert failure.reason == (
+        "its worker died, and sweep.max_restarts=2 did not help. The last time: it was killed"
+    )
+    resumes = f"trial {spec.trial_id}: its worker died (it was killed). It resumes in another one"
+    assert [message.startswith(resumes) for message in caplog.messages] == [True, True]
+    # A restart is no second start for the listeners.
+    assert game.heard == [("start", spec.trial_id), ("failed", spec.trial_id)]
+
+
+def test_workers_that_die_before_they_begin_use_up_no_restart(tmp_path):
+    spec, other = make_spec(0), make_spec(1)
+    game = Game(tmp_path, [spec, other], max_restarts=0)
+    assert game.conductor.next() == spec
+    for lost in range(MAX_VAIN_STARTS):
+        game.conductor.lose_worker(spec, why="its node is gone")
+        # The other trials do not wait for it.
+        assert game.conductor.next() == (other if lost == 0 else None)
+        assert not game.conductor.is_exhausted
+        game.seconds += PAUSE_SECONDS
+        assert game.conductor.next() == spec
+    game.play(other, [0.2])
+    game.play(spec, [0.4])
+    assert game.statuses == {"a-search-0": "finished", "a-search-1": "finished"}
+
+
+def test_a_trial_that_no_worker_can_begin_fails_after_a_minute(tmp_path):
+    spec = make_spec(0)
+    game = Game(tmp_path, [spec])
+    assert game.conductor.next() == spec
+    while game.conductor.failures == []:
+        game.conductor.lose_worker(spec, why="No module named torch")
+        game.seconds += PAUSE_SECONDS
+        game.conductor.next()
+    assert game.seconds == 60 + PAUSE_SECONDS
+    reason = game.conductor.failures[0].reason
+    assert reason.startswith("13 workers in a row died before they began it")
+    assert reason.endswith("`ray status`. The last time: No module named torch")
+    assert game.conductor.is_exhausted
+
+
+def test_a_trial_that_ended_with_its_workers_death_is_not_run_again(tmp_path):
+    spec = make_spec(0)
+    game = Game(tmp_path, [spec])
+    game.conductor.next()
+    game.conductor.start(spec)
+    journal = game.ledger.journal(spec)
+    write_epochs(journal, [0.4])
+    state = Checkpoint(spec.config, 1, model={}, loss={}, optimizer={})
+    save_checkpoint(state, checkpoint_path(journal.checkpoints, 1))
+    write_result(journal, "finished", epoch=1)
+    game.conductor.lose_worker(spec, why="")
+    assert game.conductor.next() is None
+    assert game.statuses == {spec.trial_id: "finished"}
+    assert game.conductor.is_exhausted
+
+
+def test_trials_with_one_key_are_trained_once_also_after_a_workers_death(tmp_path):
+    one, other = make_spec(0, arm="a"), make_spec(0, arm="b")
+    game = Game(tmp_path, [one, other])
+    assert [game.conductor.next(), game.conductor.next()] == [one, None]
+    game.conductor.start(one)
+    game.conductor.lose_worker(one, why="it was killed")
+    assert [game.conductor.next(), game.conductor.next()] == [one, None]
+    game.play(one, [0.4])
+    assert game.statuses == {"a-search-0": "finished", "b-search-0": "finished"}
 
 
 def test_an_error_of_a_listener_stops_the_sweep_and_is_raised(tmp_path):

@@ -18,8 +18,13 @@ from dml_core.measures.model_scores import embed_with_checkpoint, evaluate_check
 from dml_core.models.building import build_model
 from dml_core.training.checkpoint import Checkpoint, load_checkpoint
 from dml_core.training.determinism import seeded_torch
-from tasks.tracking.embedding_loader import SERVING_VARIABLE, EmbeddingModel
-from tasks.tracking.model import pack_model
+from tasks.tracking.embedding_loader import (
+    SERVING_VARIABLE,
+    EmbeddingModel,
+    _resize_with_pillow,
+    _resize_with_torch,
+)
+from tasks.tracking.packing import pack_model
 from tests.references.tiny_trials import TINY
 
 SIZES = [(24, 24), (31, 50), (90, 33), (200, 300), (16, 12)]
@@ -140,7 +145,7 @@ def test_a_file_has_the_embedding_of_the_evaluation(raw_images, tmp_path, knobs)
     for images in sets:
         files = [raw_images / "raw" / path for path in images.paths]
         for at, file in enumerate(files):
-            np.testing.assert_array_equal(model._prepare(file, at), images.image(at), str(file))
+            np.testing.assert_array_equal(model._pack(file), images.image(at), str(file))
         wanted = embed_with_checkpoint(checkpoint, images)
         assert measure_spread(wanted) > 0.01
         np.testing.assert_allclose(model.predict(files), wanted, atol=1e-5)
@@ -241,6 +246,16 @@ def test_image_bombs_are_refused_in_every_form(plain_model, tmp_path):
         model.predict([np.zeros((28, 28), dtype=np.uint8), larger.getvalue()])
     with pytest.raises(ValueError, match="too long and thin"):
         model.predict([np.zeros((2, 4000), dtype=np.uint8)])
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_without_torch_an_image_is_resized_the_same_up_to_rounding(channels):
+    for number, size in enumerate([(24, 24), (31, 50), (90, 33), (200, 300)]):
+        image = np.asarray(draw("RGB", size, number))[:, :, :channels]
+        wanted = _resize_with_torch(image, 32).astype(int)
+        found = _resize_with_pillow(image, 32).astype(int)
+        assert found.shape == (32, 32, channels)
+        assert np.abs(found - wanted).max() <= 1
 
 
 def test_a_server_reads_no_files_that_a_request_names(plain_model, tmp_path, monkeypatch):

@@ -27,13 +27,8 @@ from dml_core.models.building import build_model
 from dml_core.training.checkpoint import load_checkpoint, save_checkpoint
 from dml_core.training.determinism import seeded_torch
 from tasks.tracking.embedding_loader import EmbeddingModel
-from tasks.tracking.model import (
-    LOADER_TAG,
-    name_package,
-    pack_model,
-    promote_winner,
-    register_winner,
-)
+from tasks.tracking.model import LOADER_TAG, promote_winner, register_winner
+from tasks.tracking.packing import name_package, pack_model
 
 # Runs without the project: isolated, elsewhere, and its packages refused by name.
 LOAD = """
@@ -51,7 +46,7 @@ for output in outputs:
     model = mlflow.pyfunc.load_model(output.partition("=")[2])
     numpy.save(output.partition("=")[0], model.predict(numpy.load(images)))
     signature = model.metadata.signature
-    said.append([signature.inputs, str(signature.outputs), sorted(model.metadata.flavors)])
+    said.append([str(signature.inputs), str(signature.outputs), sorted(model.metadata.flavors)])
 print(json.dumps(said))
 """
 
@@ -131,8 +126,8 @@ def test_registered_winners_need_nothing_of_this_project(
     )
     assert finished.returncode == 0, finished.stderr
     for inputs, outputs, flavors in json.loads(finished.stdout.splitlines()[-1]):
-        # MLflow would turn what a signature of inputs names into tables.
-        assert inputs is None
+        # Named, and passed on as it is: MLflow would turn other types into tables.
+        assert inputs == "['image': Any (required)]"
         assert "float32" in outputs
         assert flavors == ["python_function"]
     for name, path in files.items():
@@ -211,7 +206,7 @@ def test_a_served_model_answers_base64_images_and_reads_no_files(
     address = f"{serve(winner.uri, tracking=tracking)}/invocations"
     text = base64.b64encode(file.read_bytes()).decode()
     for content in (
-        {"dataframe_split": {"columns": ["image"], "data": [[text]]}},
+        {"inputs": {"image": [text]}},
         {"inputs": [text]},
         {"inputs": images[:1].tolist()},
     ):

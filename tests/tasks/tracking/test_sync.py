@@ -8,6 +8,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.tracking import MlflowClient
 
+from dml_core.studies.definition import SEARCH_SEED
 from dml_core.trials.store import LocalStore
 from tasks.tracking.address import DamagedDatabase, open_tracking
 from tasks.tracking.sync import SweepRecorder, SweepSync
@@ -129,7 +130,7 @@ def test_a_trial_has_all_params_and_the_tags_to_find_it(tmp_path, study, config,
         "study": "dimension",
         "arm": "dim_8",
         "phase": "search",
-        "seed": "0",
+        "seed": str(SEARCH_SEED),
         "fold": "0",
         "differs": "model.embedding_dim",
         "data_hash": "c0ffee",

@@ -80,14 +80,23 @@ def started():
             process.communicate()
 
 
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    """A project in which the stages of both studies ran outside DVC, and none is committed."""
-    folder = make_project(tmp_path / "project")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A project in which the stages of both studies ran outside DVC, and only one is committed."""
+    folder = make_project(tmp_path_factory.mktemp("made"))
     for stage in ("prepare", "sweep@a", "sweep@b", "evaluate@a", "evaluate@b"):
         run_stage(folder, stage)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        record_stage("prepare", StudyRequest(study="a"), on_wait=print)
+    return folder
+
+
+@pytest.fixture
+def project(made, tmp_path, monkeypatch):
+    """A copy of the project, which is the current folder."""
+    folder = Path(shutil.copytree(made, tmp_path / "project", symlinks=True))
     monkeypatch.chdir(folder)
-    record_stage("prepare", StudyRequest(study="a"), on_wait=print)
     return folder
 
 
@@ -259,15 +268,19 @@ def test_a_run_uses_its_files_as_they_were_when_it_began(project):
     assert [context.project.trial.optimizer.learning_rate for context in seen] == [0.002, 0.5]
 
 
+ENTRY = b'{"raw": "r", "seeds": "s"}'
+
+
 @pytest.mark.parametrize(
     ("content", "problem", "remedy"),
     [
         (b"{", "must be JSON", "git checkout -- studies/tracked.json"),
         (b"\xff", "must be JSON", "git checkout -- studies/tracked.json"),
         (b'{"studies": ["a"]}', "must be a mapping of studies", "Write it as"),
-        (b'{"studies": {"../x": {"raw": "r"}}}', "Got '../x'", "Remove it"),
-        (b'{"studies": {"gone": {"raw": "r"}}}', "no studies/gone.yaml", "Bring the file back"),
-        (b'{"studies": {"a": {"raw": 3}}}', "studies.a must be", '{"raw": "studies/a.yaml"}'),
+        (b'{"studies": {"../x": %s}}' % ENTRY, "Got '../x'", "Remove it"),
+        (b'{"studies": {"gone": %s}}' % ENTRY, "no studies/gone.yaml", "Bring the file back"),
+        (b'{"studies": {"a": {"raw": 3}}}', "studies.a must be", '{"raw": "studies/a.yaml", '),
+        (b'{"studies": {"a": {"raw": "r"}}}', "studies.a must be", '"seeds": "studies/a.yaml"}'),
         (None, "does not exist", "git checkout -- studies/tracked.json"),
     ],
 )

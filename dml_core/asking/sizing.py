@@ -1,0 +1,108 @@
+"""Sizes a study to a budget of minutes: epochs first, then tries, seeds and arms."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dml_core.asking.recipes import Length, Recipe
+
+SHARE = 0.5
+"""Share of the budget for the study itself. The rest is for tries beyond the ranges, for seeds that
+are added while the budget lasts, and for what was measured too low."""
+NUM_VALIDATIONS = 6
+"""Validations of a training: enough to choose an epoch, and to see whether it still rises."""
+_TRIES_AND_SEEDS = ((2, 3), (1, 3), (1, 2))
+"""From the best to the cheapest. An interval needs two seeds, and a search two tries."""
+
+
+class BudgetTooSmall(ValueError):
+    """The minutes are too few for the smallest study."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a study takes on this machine, in seconds."""
+
+    step: float
+    """A training step on one worker."""
+    steps_per_epoch: int
+    validation: float
+    winner: float
+    """The evaluation of one winner on the test images."""
+    trial: float
+    """The start and the end of a trial."""
+    fixed: float
+    """Everything that does not depend on the number of trials: servers, the cluster, the report."""
+    num_concurrent: int
+    """Trials at once."""
+
+    def of_trial(self, epochs: int) -> float:
+        """Returns the seconds of a trial."""
+        steps = epochs * self.steps_per_epoch * self.step
+        return self.trial + steps + min(epochs, NUM_VALIDATIONS) * self.validation
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a study."""
+
+    arms: tuple[str, ...]
+    epochs: int
+    tries: int
+    """Learning rates for each arm; 1 takes the recipe's single one, without a search."""
+    seeds: int
+
+    @property
+    def num_trials(self) -> int:
+        """Trainings, without tries beyond the ranges."""
+        return len(self.arms) * ((self.tries if self.tries > 1 else 0) + self.seeds)
+
+    def seconds(self, costs: Costs) -> float:
+        """Returns about how long the study takes."""
+        winners = len(self.arms) * self.seeds * costs.winner
+        training = self.num_trials * costs.of_trial(self.epochs)
+        return (training + winners) / costs.num_concurrent + costs.fixed
+
+
+def size_study(recipe: Recipe, arms: Sequence[str], costs: Costs, *, budget_seconds: float) -> Size:
+    """Returns the best study that takes half of the budget.
+
+    All arms are trained long enough first; where that does not fit, fewer tries, fewer seeds, a
+    shorter training down to the recipe's least, and at last fewer arms.
+
+    Args:
+        recipe: how long a training must be.
+        arms: by name, the most promising first.
+        costs: measured on this machine.
+        budget_seconds: the whole budget that is left.
+
+    Raises:
+        BudgetTooSmall: with the minutes that the smallest study needs.
+    """
+    available = SHARE * budget_seconds
+    length = recipe.count_epochs(costs.steps_per_epoch)
+    for smallest in _list_choices(length, arms):
+        spare = available - smallest.seconds(costs)
+        if spare < 0:
+            continue
+        each = smallest.num_trials * costs.steps_per_epoch * costs.step / costs.num_concurrent
+        # More epochs may also have more validations.
+        spare -= smallest.num_trials * NUM_VALIDATIONS * costs.validation / costs.num_concurrent
+        epochs = smallest.epochs + (max(0, int(spare / each)) if each > 0 else length.most)
+        return Size(smallest.arms, min(epochs, length.most), smallest.tries, smallest.seeds)
+    needed = Size(tuple(arms[:2]), length.least, 1, 2).seconds(costs) / SHARE / 60
+    raise BudgetTooSmall(
+        f"--minutes must be at least {max(1, round(needed + 0.5))}: two arms with two seeds and "
+        f"{length.least} epochs take {needed * SHARE:.1f} minutes here, and half of the budget is "
+        f"kept for more. Got {budget_seconds / 60:.1f} that are left. Give more minutes, or fewer "
+        "images: --set data.max_images_per_class=20"
+    )
+
+
+def _list_choices(length: Length, arms: Sequence[str]) -> Iterator[Size]:
+    """Yields studies with their least epochs, from the best to the smallest."""
+    for epochs in (length.enough, length.least):
+        for tries, seeds in _TRIES_AND_SEEDS:
+            yield Size(tuple(arms), epochs, tries, seeds)
+    for count in range(len(arms) - 1, 1, -1):
+        for tries, seeds in _TRIES_AND_SEEDS:
+            yield Size(tuple(arms[:count]), length.least, tries, seeds)

@@ -1,0 +1,104 @@
+"""Adds seeds to the arms of a study whose verdict is open, look by look, within a budget."""
+
+import logging
+import os
+import time
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from dml_core.analysis.looks import (
+    count_seeds,
+    find_open_arms,
+    list_new_trials,
+    plan_next_look,
+)
+from dml_core.data.parallel import count_cores
+from dml_core.studies.added_seeds import AddedSeeds, check_most_seeds, render_added
+from dml_core.trials.table import read_trials
+from tasks.report import summarize_study
+from tasks.study import StudyContext, StudyRequest, load_context, read_stage_seconds
+
+LOGGER = logging.getLogger(__name__)
+
+MOST_SEEDS = 20
+"""Default of `--most-seeds`."""
+
+
+@dataclass(frozen=True)
+class SeedBudget:
+    """How far seeds are added."""
+
+    most_seeds: int = MOST_SEEDS
+    minutes: float | None = None
+    """From the start of the command; None sets no limit. The study itself always runs to its end,
+    only looks that would not fit are left out."""
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the budget is spent; infinite without a limit."""
+        if self.minutes is None:
+            return float("inf")
+        return 60 * self.minutes - (time.monotonic() - self.started)
+
+
+def plan_looks(request: StudyRequest, budget: SeedBudget) -> None:
+    """Writes the sizes of all looks before the first one, which is judged with them.
+
+    Raises:
+        ValueError: when no look can reach so many seeds.
+    """
+    study = load_context(request).study
+    check_most_seeds(budget.most_seeds, len(study.seeds))
+    planned = study.added.plan(max(count_seeds(study).values()), budget.most_seeds)
+    if planned != study.added:
+        _write(request, planned)
+
+
+def add_seeds(request: StudyRequest, budget: SeedBudget) -> bool:
+    """Writes the seeds of the next look; returns False where there is none, and logs why."""
+    context = load_context(request)
+    study, name = context.study, context.request.folder_name
+    summary, judgements = summarize_study(context)
+    planned = plan_next_look(study, summary, judgements, most_seeds=budget.most_seeds)
+    if planned is None:
+        is_open = bool(find_open_arms(summary, judgements))
+        largest = max(count_seeds(study).values())
+        why = f"an arm has {largest} seeds, the most" if is_open else "no more seeds are needed"
+        LOGGER.info("%s: no further look: %s.", name, why)
+        return False
+    trials = list_new_trials(study, planned)
+    seconds = _estimate_seconds(context, trials)
+    if seconds > budget.seconds_left:
+        LOGGER.info(
+            "%s: no further look: it would take about %.1f minutes, and %.1f of the budget of %.3g "
+            "minutes are left. The same command adds the seeds later.",
+            name, seconds / 60, max(0.0, budget.seconds_left) / 60, budget.minutes,
+        )  # fmt: skip
+        return False
+    LOGGER.info(
+        "%s: %d of %d arms are open and get seeds up to %d each: %d trials, about %.1f minutes.",
+        name, sum(count > 0 for count in trials.values()), len(trials),
+        len(study.seeds) + max(map(len, planned.seeds.values())),
+        sum(trials.values()), seconds / 60,
+    )  # fmt: skip
+    _write(request, planned)
+    return True
+
+
+def _write(request: StudyRequest, added: AddedSeeds) -> None:
+    path = request.seeds_path
+    partial = path.with_suffix(".partial")
+    partial.write_text(render_added(added), encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _estimate_seconds(context: StudyContext, trials: dict[str, int]) -> float:
+    """Returns about how long a look takes, from the trials and stages of the looks before."""
+    spent: dict[str, list[float]] = {}
+    for record in read_trials(context.sweep_folder / "trials.parquet"):
+        spent.setdefault(record.spec.arm, []).append(record.train_seconds)
+    training = sum(count * fmean(spent.get(arm) or [0.0]) for arm, count in trials.items())
+    ray = context.project.pipeline.ray
+    at_once = ray.max_concurrent or max(1, int(count_cores() / max(ray.cpus_per_trial, 1e-9)))
+    return training / at_once + read_stage_seconds(context).get("evaluate", 0.0)

@@ -1,0 +1,1 @@
+"""What a project's files take on disk, by study and kind, and how it is freed."""

@@ -1,0 +1,84 @@
+"""The size of a study within a budget."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dml_core.asking.recipes import PHOTOS
+from dml_core.asking.sizing import SHARE, BudgetTooSmall, Costs, size_study
+
+ARMS = list(PHOTOS.losses)
+# 50 steps of 0.1 s: an epoch takes 5 s.
+COSTS = Costs(
+    step=0.1, steps_per_epoch=50, validation=0.0, winner=2.0, trial=0.0, fixed=40.0,
+    num_concurrent=2,
+)  # fmt: skip
+
+
+def size(minutes, costs=COSTS):
+    return size_study(PHOTOS, ARMS, costs, budget_seconds=60 * minutes)
+
+
+def test_a_large_budget_is_capped_by_the_most_epochs():
+    found = size(600)
+    assert (found.arms, found.epochs, found.tries, found.seeds) == (tuple(ARMS), 16, 2, 3)
+
+
+def test_epochs_fill_the_share_of_the_budget():
+    found = size(20)
+    # 4 arms x (2 + 3) trials at 5 s an epoch on two workers: 50 s an epoch. 12 winners take 12 s,
+    # the rest 40 s: (600 - 52) / 50 = 10.96.
+    assert found.epochs == 10
+    assert found.seconds(COSTS) == pytest.approx(10 * 50 + 12 + 40)
+
+
+def test_a_small_budget_gives_up_tries_then_seeds_then_length_then_arms():
+    # With 8 epochs: (20 trials x 40 s + 24 s) / 2 + 40 s = 452 s, which is half of 15.1 minutes.
+    assert (size(16).tries, size(16).seeds, size(16).epochs) == (2, 3, 8)
+    assert (size(11).tries, size(11).seeds) == (1, 3)
+    assert (size(8).tries, size(8).seeds, len(size(8).arms)) == (1, 2, 4)
+    assert size(5).epochs < 8
+    assert len(size(3).arms) < 4
+
+
+def test_a_few_images_are_trained_for_many_short_epochs():
+    # One step an epoch: 200 steps are enough, 600 the most.
+    costs = Costs(0.1, 1, 0.5, 0.1, 1.0, 30.0, 2)
+    assert 200 <= size(30, costs).epochs <= 600
+    assert PHOTOS.count_epochs(1).least == 60
+    # Four validations more cost little: they do not grow with the epochs.
+    assert costs.of_trial(300) == pytest.approx(1 + 300 * 0.1 + 6 * 0.5)
+
+
+def test_a_budget_that_is_too_small_names_the_minutes_that_are_enough():
+    with pytest.raises(
+        BudgetTooSmall, match=r"--minutes must be at least 3: .* Got 1\.0"
+    ) as caught:
+        size(1)
+    assert "two arms with two seeds and 3 epochs" in str(caught.value)
+    assert size(3).num_trials == 4
+
+
+@given(
+    step=st.floats(0.001, 5),
+    steps_per_epoch=st.integers(1, 1000),
+    validation=st.floats(0, 20),
+    winner=st.floats(0, 50),
+    trial=st.floats(0, 10),
+    fixed=st.floats(0, 100),
+    workers=st.integers(1, 64),
+    minutes=st.floats(0.1, 600),
+)
+def test_no_study_takes_more_than_its_share(
+    step, steps_per_epoch, validation, winner, trial, fixed, workers, minutes
+):
+    costs = Costs(step, steps_per_epoch, validation, winner, trial, fixed, workers)
+    try:
+        found = size(minutes, costs)
+    except BudgetTooSmall:
+        return
+    assert found.seconds(costs) <= SHARE * 60 * minutes * (1 + 1e-9)
+    length = PHOTOS.count_epochs(steps_per_epoch)
+    assert length.least <= found.epochs <= length.most
+    assert found.seeds >= 2
+    assert len(found.arms) >= 2
