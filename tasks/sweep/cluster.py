@@ -1,6 +1,7 @@
 """Joins a Ray cluster, or starts one on this machine that its owner alone can reach."""
 
 import contextlib
+import gc
 import logging
 import os
 import secrets
@@ -167,7 +168,25 @@ def _connect(config: RayConfig, workers: int) -> Iterator[None]:
             with _watched(config):
                 yield
         finally:
-            ray.shutdown()
+            leave()
+
+
+def leave() -> None:
+    """Leaves the cluster, with the cyclic garbage collector off.
+
+    Ray ends the whole process with code 1 when an ObjectRef is freed after its core worker is gone.
+    Tune leaves such references in cycles, which a collection in any thread may free at that moment.
+    """
+    import ray
+
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        ray.shutdown()
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _watched(config: RayConfig) -> AbstractContextManager[None]:
@@ -222,7 +241,7 @@ def _start(config: RayConfig, workers: int) -> None:
             break
         except Exception as error:
             with contextlib.suppress(Exception):
-                ray.shutdown()
+                leave()
             if not left:
                 raise RayUnreachable(_say_no_start(str(error))) from error
     remember_processes()
@@ -244,7 +263,7 @@ def _join(config: RayConfig) -> None:
         ray.init(address=address, runtime_env=make_runtime_env(), **_quietly())
     except Exception as error:
         with contextlib.suppress(Exception):
-            ray.shutdown()
+            leave()
         raise RayUnreachable(_say_unreachable(address, str(error))) from error
 
 

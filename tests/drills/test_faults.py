@@ -3,7 +3,7 @@
 import pytest
 
 from tests.drills.checks import read_runs, read_table
-from tests.drills.faults import find_fault
+from tests.drills.faults import FAULTS, find_fault
 from tests.drills.plan import Drill, Moment
 from tests.drills.project import NUM_EPOCHS, NUM_TRIALS
 from tests.drills.runner import DrillGround
@@ -50,10 +50,13 @@ def test_the_undisturbed_sweep_has_each_trial_and_epoch_once(ground):
 )
 def test_nothing_is_lost(ground, fault, ended, epoch):
     assert find_fault(fault).why_not() == ""
-    outcome = ground.run(Drill(seed=0, number=1, fault=fault, moment=Moment(ended, epoch)))
+    # A failed drill leaves its folder, so each has a number of its own.
+    number = FAULTS.index(find_fault(fault))
+    drill = Drill(seed=0, number=number, fault=fault, moment=Moment(ended, epoch))
+    outcome = ground.run(drill)
     assert outcome.problems == []
     assert outcome.result == "passed"
-    assert not (ground.folder / "drill-1").exists()
+    assert not (ground.folder / f"drill-{number}").exists()
 
 
 def test_a_sweep_that_exceeds_its_time_limit_says_so_in_one_line(ground, tmp_path):

@@ -1,5 +1,6 @@
 """Joining clusters: none there, one of two nodes on this machine."""
 
+import gc
 import ipaddress
 import json
 import os
@@ -7,13 +8,15 @@ import stat
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import psutil
 import pytest
+import ray
 
 from dml_core.config.pipeline import RayConfig
-from tasks.sweep.cluster import RayUnreachable, check_token, connect, make_runtime_env
+from tasks.sweep.cluster import RayUnreachable, check_token, connect, leave, make_runtime_env
 from tests.references.ray_clusters import Cluster, free_port, two_nodes
 from tests.references.tiny_trials import prepare_tiny
 
@@ -30,6 +33,22 @@ def test_a_cluster_that_is_not_there_is_named_with_what_to_do():
     ):
         pytest.fail("there is nothing to join")
     assert time.monotonic() - started < 10
+
+
+def test_no_reference_is_freed_by_the_garbage_collector_while_ray_shuts_down(monkeypatch):
+    class Reference:
+        """Stands for an ObjectRef: freed after Ray's core worker is gone, it ends the process."""
+
+    kept = Reference()
+    kept.cycle = kept
+    freed_before, seen = weakref.ref(kept), []
+    del kept
+    # Stands for ray.shutdown: the moment itself cannot be hit on purpose.
+    monkeypatch.setattr(ray, "shutdown", lambda: seen.append((freed_before(), gc.isenabled())))
+    assert gc.isenabled()
+    leave()
+    assert seen == [(None, False)]
+    assert gc.isenabled()
 
 
 def test_a_client_connection_is_refused():
