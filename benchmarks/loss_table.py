@@ -5,22 +5,25 @@ from pathlib import Path
 from dml_core.analysis.estimates import estimate_mean
 from dml_core.measures.results import read_scores
 
-LENGTHS = (64, 128, 512)
 METRIC = "recall_at_1"
-COLUMNS = ("loss", *(f"glyphs, {length}" for length in LENGTHS), "Cars-196, 512")
+RUNS = {
+    "glyphs, 128 dimensions": ("loss_comparison", 128),
+    "Cars-196, 512 dimensions": ("loss_comparison@cars", 512),
+}
+"""By column, the run and the length of its embeddings."""
 
 
 def render_losses(folder: Path) -> str:
-    """Returns a row for each loss, best first at the longest embedding."""
-    glyphs = read_scores(folder / "loss_comparison").scores
-    cars = read_scores(folder / "loss_comparison@cars").scores
+    """Returns a row for each loss, the best one on the embedded data first."""
+    scores = {run: read_scores(folder / run).scores for run, _ in RUNS.values()}
+    first, length = next(iter(RUNS.values()))
     rows = []
-    for loss in {arm.rpartition("-")[0] for arm in glyphs}:
-        cells = [_show(glyphs.get(f"{loss}-{length}")) for length in LENGTHS]
-        cells.append(_show(cars.get(f"{loss}-{LENGTHS[-1]}")))
-        rows.append((-_mean(glyphs[f"{loss}-{LENGTHS[-1]}"]), loss, cells))
+    for arm, by_seed in scores[first].items():
+        loss = arm.removesuffix(f"-{length}")
+        cells = [_show(scores[run].get(f"{loss}-{size}")) for run, size in RUNS.values()]
+        rows.append((-_mean(by_seed), loss, cells))
     lines = [f"| `{loss}` | {' | '.join(cells)} |" for _, loss, cells in sorted(rows)]
-    head = [f"| {' | '.join(COLUMNS)} |", f"|---|{'---:|' * (len(COLUMNS) - 1)}"]
+    head = [f"| loss | {' | '.join(RUNS)} |", f"|---|{'---:|' * len(RUNS)}"]
     return "\n".join([*head, *lines])
 
 

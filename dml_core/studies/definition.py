@@ -259,6 +259,9 @@ class Study(Section):
     """The arms, by name."""
     grid: Annotated[dict[str, GridValues] | None, BeforeValidator(_flatten_values)] = None
     """Values by key; each combination is an arm, combined with each listed arm if there are any."""
+    quick_arms: tuple[Name, ...] | None = Field(default=None, min_length=1)
+    """Without a profile, keep only these arms: few arms trained to their end say more than many
+    that are cut short. A profile keeps all arms, or those that it names."""
     fixed: Values = Field(default_factory=dict)
     """Values of every arm."""
     nuisance: Space = Field(default_factory=dict)

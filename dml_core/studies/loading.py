@@ -171,7 +171,7 @@ def _put_profile_over(
     study: Study, name: str | None, problems: list[str]
 ) -> tuple[Study, list[ResolvedArm]]:
     if is_file_itself(name):
-        return study, expand_arms(study)
+        return study, _keep_arms(study, study.quick_arms, "quick_arms", problems)
     assert name is not None
     if name not in study.profiles:
         known = ", ".join(study.profiles) or "none"
@@ -181,14 +181,19 @@ def _put_profile_over(
         return study, expand_arms(study)
     chosen = study.profiles[name]
     study = apply_profile(study, chosen)
+    return study, _keep_arms(study, chosen.arms, f"profiles.{name}.arms", problems)
+
+
+def _keep_arms(
+    study: Study, wanted: tuple[str, ...] | None, key: str, problems: list[str]
+) -> list[ResolvedArm]:
+    """Returns the arms of a study that a key of the file names; all if it names none."""
     arms = expand_arms(study)
     names = [arm.name for arm in arms]
-    for arm in chosen.arms or ():
+    for arm in wanted or ():
         if arm not in names:
-            problems.append(
-                f"profiles.{name}.arms must name arms. Got {arm!r}.{suggest(arm, names)}"
-            )
-    return study, [arm for arm in arms if chosen.arms is None or arm.name in chosen.arms]
+            problems.append(f"{key} must name arms. Got {arm!r}.{suggest(arm, names)}")
+    return [arm for arm in arms if wanted is None or arm.name in wanted]
 
 
 def _assemble(

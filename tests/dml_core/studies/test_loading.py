@@ -121,6 +121,15 @@ def test_a_profile_may_keep_some_arms_and_add_ranges(tmp_path):
     assert study.searcher == "tpe"
 
 
+def test_without_a_profile_only_the_quick_arms_run_and_a_profile_has_them_all(tmp_path):
+    text = TWO_ARMS + "quick_arms: [triplet]\nprofiles: {paper: {seeds: [1]}}\n"
+    assert [arm.name for arm in read_study(tmp_path, text).arms] == ["triplet"]
+    assert len(read_study(tmp_path, text, profile="paper").arms) == 2
+    assert problems_of(tmp_path, TWO_ARMS + "quick_arms: [triplet, ancor]") == [
+        "quick_arms must name arms. Got 'ancor'. Did you mean 'anchor'?"
+    ]
+
+
 def test_an_unknown_profile_is_refused_with_the_nearest(tmp_path):
     assert problems_of(tmp_path, SMOKE, profile="smok") == [
         "profiles has no 'smok'. Did you mean 'smoke'? There are: smoke, one."
