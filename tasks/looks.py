@@ -12,8 +12,8 @@ from dml_core.analysis.looks import (
     list_new_trials,
     plan_next_look,
 )
-from dml_core.data.parallel import count_cores
 from dml_core.studies.added_seeds import AddedSeeds, check_most_seeds, render_added
+from dml_core.studies.cost import count_concurrent
 from dml_core.trials.table import read_trials
 from tasks.report import summarize_study
 from tasks.study import StudyContext, StudyRequest, load_context, read_stage_seconds
@@ -99,6 +99,5 @@ def _estimate_seconds(context: StudyContext, trials: dict[str, int]) -> float:
     for record in read_trials(context.sweep_folder / "trials.parquet"):
         spent.setdefault(record.spec.arm, []).append(record.train_seconds)
     training = sum(count * fmean(spent.get(arm) or [0.0]) for arm, count in trials.items())
-    ray = context.project.pipeline.ray
-    at_once = ray.max_concurrent or max(1, int(count_cores() / max(ray.cpus_per_trial, 1e-9)))
+    at_once = count_concurrent(context.project.pipeline.ray)
     return training / at_once + read_stage_seconds(context).get("evaluate", 0.0)

@@ -2,16 +2,16 @@
 
 import os
 import re
-import shutil
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from dml_core.asking.converting import read_shards, read_split_folders, write_class_archive
+from dml_core.asking.failures import RAW, in_one_line, leaves_nothing, named_as
 from dml_core.asking.path_kinds import (
     PathContent,
     convert_hint,
@@ -27,7 +27,7 @@ from dml_core.asking.pictures import (
     look_at_pictures,
 )
 from dml_core.asking.saved_datasets import convert_hub_dataset, read_parquet, read_saved
-from dml_core.asking.sides import choose_split, describe_sides
+from dml_core.asking.sides import choose_levels, choose_split, describe_sides
 from dml_core.config.data import DATASET_NAMES, FolderData
 from dml_core.data.duplicates import (
     ACROSS_SPLITS,
@@ -37,11 +37,10 @@ from dml_core.data.duplicates import (
     summarise,
 )
 from dml_core.data.records import DatasetError, SourceListing
-from dml_core.data.sources.raw_search import UNPACKED_SUFFIX, archive_stem
+from dml_core.data.sources.raw_search import archive_stem
 from dml_core.data.splits import ClassSplit
 
 HUB_PREFIX = "hf:"
-RAW = Path("data") / "raw"
 MAX_NAME = 60
 _SHOWN = 3
 
@@ -73,7 +72,12 @@ def _ignore(text: str) -> None:
 
 
 def look_at(
-    path: str, *, name: str, project: Path, on_progress: Callable[[str], None] = _ignore
+    path: str,
+    *,
+    name: str,
+    project: Path,
+    chosen: Mapping[str, Any] = MappingProxyType({}),
+    on_progress: Callable[[str], None] = _ignore,
 ) -> FoundData:
     """Returns what a path holds, and the keys that read it.
 
@@ -85,19 +89,48 @@ def look_at(
         path: the path, as given by a person.
         name: name of the dataset; see `safe_name`.
         project: folder of the project.
+        chosen: keys of the section data that a person has set; they are not guessed.
         on_progress: called with a line about every two seconds.
 
     Raises:
         DatasetError: in one line, if the path cannot be used; nothing is left in the project.
     """
-    with _leaves_nothing(path, name=name, project=project), _told_in_one_line(path):
+    request = _Request(name, project, chosen, on_progress)
+    with leaves_nothing(path, name=name, project=project), in_one_line(path):
         if path.startswith(HUB_PREFIX):
-            target = project / RAW / f"{name}.tar"
-            notes = convert_hub_dataset(path.removeprefix(HUB_PREFIX), target, on_progress)
-            return _look_converted(target, notes, name, project, on_progress)
+            hub_name = path.removeprefix(HUB_PREFIX)
+            notes = convert_hub_dataset(hub_name, request.archive, on_progress)
+            return _look_converted(request, notes, Counter())
         _check_is_not_the_project(path, project)
-        content = find_content(path, on_progress)
-        return _look(content, {}, name, project, on_progress)
+        return _look(request, find_content(path, on_progress), {})
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a look is for."""
+
+    name: str
+    project: Path
+    chosen: Mapping[str, Any]
+    on_progress: Callable[[str], None]
+
+    @property
+    def archive(self) -> Path:
+        """Where images are converted to, if they must be."""
+        return self.project / RAW / f"{self.name}.tar"
+
+    def name_path(self, path: Path) -> str:
+        """Returns a path as a study names it: relative to the project if it is inside."""
+        absolute = Path(os.path.abspath(path))
+        is_inside = absolute.is_relative_to(self.project)
+        return (absolute.relative_to(self.project) if is_inside else absolute).as_posix()
+
+    def config(self, keys: Mapping[str, Any]) -> FolderData:
+        """Returns the section data that these keys give."""
+        fields = {key.removeprefix("data."): value for key, value in keys.items()}
+        raw, prepared = self.project / fields["raw"], self.project / "data/prepared"
+        places = {"raw": str(raw), "prepared_root": str(prepared), "alias": self.name}
+        return FolderData(**{**fields, **places})
 
 
 def safe_name(text: str) -> str:
@@ -117,46 +150,39 @@ def safe_name(text: str) -> str:
     return f"my-{plain}" if plain.lower() in DATASET_NAMES else plain
 
 
-def _look(
-    content: PathContent,
-    raw: dict[str, Any],
-    name: str,
-    project: Path,
-    on_progress: Callable[[str], None],
-) -> FoundData:
+def _look(request: _Request, content: PathContent, raw: dict[str, Any]) -> FoundData:
     """Looks at what was found, after unpacking or converting it.
 
     Args:
         raw: the key data.raw if the content was unpacked from an archive.
     """
-    target = project / RAW / f"{name}.tar"
     if content.kind in ("shards", "arrow", "parquet", "splits"):
-        notes = _convert(content, target, on_progress)
-        return _look_converted(target, notes, name, project, on_progress)
+        notes = _convert(request, content)
+        return _look_converted(request, notes, content.unlisted)
     if content.kind == "archive":
-        keys = {"data.raw": _absolute(content.path)}
-        folder = _unpack(keys, name, project, on_progress)
-        with _named_as(content.path, folder):
-            inside = find_in_folder(folder, on_progress)
+        keys = {"data.raw": request.name_path(content.path)}
+        folder = _unpack(request, keys)
+        with named_as(content.path, folder):
+            inside = find_in_folder(folder, request.on_progress)
             if inside.kind == "archive":
                 raise DatasetError(f"{folder} holds another archive. Unpack it yourself.")
-            return _look(inside, keys, name, project, on_progress)
+            return _look(request, inside, keys)
     notes = content.notes
     if content.kind == "table":
         from dml_core.asking.tables import guess_columns
 
         guessed = guess_columns(content.path)
-        keys = raw or {"data.raw": _absolute(content.path.parent)}
+        keys = raw or {"data.raw": request.name_path(content.path.parent)}
         keys = {**keys, "data.table": content.path.name, **guessed.keys}
+        if request.chosen.get("data.class_column"):
+            keys.pop("data.continuous_labels", None)
         notes += tuple(_line("columns", line) for line in guessed.lines)
     else:
-        keys = raw or {"data.raw": _absolute(content.path)}
-    return _describe(keys, notes, content.unlisted, name, project, on_progress)
+        keys = raw or {"data.raw": request.name_path(content.path)}
+    return _describe(request, keys, notes, content.unlisted)
 
 
-def _convert(
-    content: PathContent, target: Path, on_progress: Callable[[str], None]
-) -> tuple[str, ...]:
+def _convert(request: _Request, content: PathContent) -> tuple[str, ...]:
     """Writes all images to one tar of class folders; returns lines about the source."""
     files = content.files
     if content.kind == "shards":
@@ -168,62 +194,41 @@ def _convert(
     else:
         names = ", ".join(folder.name for folder in files)
         samples, what = read_split_folders(files), f"the classes of {names} put together"
-    return write_class_archive(samples, target, what=what, on_progress=on_progress)
+    return write_class_archive(samples, request.archive, what=what, on_progress=request.on_progress)
 
 
-def _look_converted(
-    target: Path,
-    notes: tuple[str, ...],
-    name: str,
-    project: Path,
-    on_progress: Callable[[str], None],
-) -> FoundData:
-    keys = {"data.raw": target.relative_to(project).as_posix()}
-    return _describe(keys, notes, Counter(), name, project, on_progress)
+def _look_converted(request: _Request, notes: tuple[str, ...], unlisted: Counter[str]) -> FoundData:
+    keys = {"data.raw": request.archive.relative_to(request.project).as_posix()}
+    return _describe(request, keys, notes, unlisted)
 
 
-def _config(keys: dict[str, Any], name: str, project: Path) -> FolderData:
-    fields = {key.removeprefix("data."): value for key, value in keys.items()}
-    places = {"raw": str(project / fields["raw"]), "prepared_root": str(project / "data/prepared")}
-    return FolderData(**{**fields, **places, "alias": name})
-
-
-def _unpack(
-    keys: dict[str, Any], name: str, project: Path, on_progress: Callable[[str], None]
-) -> Path:
+def _unpack(request: _Request, keys: dict[str, Any]) -> Path:
     from dml_core.data.sources.folder import FOLDER
     from dml_core.data.sources.raw_search import RawSearch
 
-    on_progress(f"unpacking {keys['data.raw']}")
-    return RawSearch(_config(keys, name, project), FOLDER).content_folder()
+    request.on_progress(f"unpacking {keys['data.raw']}")
+    return RawSearch(request.config(keys), FOLDER).content_folder()
 
 
 def _describe(
-    keys: dict[str, Any],
-    notes: tuple[str, ...],
-    unlisted: Counter[str],
-    name: str,
-    project: Path,
-    on_progress: Callable[[str], None],
+    request: _Request, keys: dict[str, Any], notes: tuple[str, ...], unlisted: Counter[str]
 ) -> FoundData:
-    from dml_core.data.prepare import sort_and_check
-    from dml_core.data.sources.folder import list_folder
-
-    keys = {"data.name": "folder", "data.alias": name, **keys}
-    on_progress("reading the classes")
-    listing = list_folder(_config(keys, name, project))
-    records = sort_and_check(listing.records, dataset=name)
+    keys = {"data.name": "folder", "data.alias": request.name, **keys, **request.chosen}
+    request.on_progress("reading the classes")
+    keys, listing, nested = _list_images(request, keys)
+    records = listing.records
     # Before the images are opened, which takes longer.
-    choose_split(records, _config(keys, name, project))
-    pictures = look_at_pictures(records, listing.root, on_progress)
+    choose_split(records, request.config(keys))
+    pictures = look_at_pictures(records, listing.root, request.on_progress)
     continuous = tuple(keys.get("data.continuous_labels", ()))
     keys, refused_lines = _allow_refused(keys, pictures, len(records))
-    fractions, split = choose_split(pictures.readable, _config(keys, name, project))
+    fractions, split = choose_split(pictures.readable, request.config(keys))
     keys |= fractions
     copies = _find_copies(pictures, listing, split, is_continuous=bool(continuous))
     sizes = sorted(Counter(record.class_name for record in pictures.readable).values())
     lines = [
         *notes,
+        *nested,
         *_describe_images(sizes, pictures, continuous),
         *_describe_unlisted(unlisted),
         *refused_lines,
@@ -231,7 +236,7 @@ def _describe(
         *copies,
     ]
     # Without it, copies that only `dml prepare` can see would stop the study there.
-    keys["data.on_leak"] = "drop"
+    keys.setdefault("data.on_leak", "drop")
     defaults = FolderData()
     return FoundData(
         data={
@@ -248,6 +253,25 @@ def _describe(
         num_unreadable=len(pictures.refused) + sum(unlisted.values()),
         lines=tuple(lines),
     )
+
+
+def _list_images(
+    request: _Request, keys: dict[str, Any]
+) -> tuple[dict[str, Any], SourceListing, list[str]]:
+    """Returns the keys with the level of class folders, the images, and a line about the level."""
+    from dml_core.data.prepare import keep_first_of_each_class, sort_and_check
+    from dml_core.data.sources.folder import list_folder
+
+    listing, lines = list_folder(request.config(keys)), []
+    if "data.table" not in keys and "data.class_levels" not in keys:
+        levels, text = choose_levels(listing.records)
+        lines = [_line("class folders", text)] if text else []
+        if levels > 1:
+            keys = {**keys, "data.class_levels": levels}
+            listing = list_folder(request.config(keys))
+    records = sort_and_check(listing.records, dataset=request.name)
+    records = keep_first_of_each_class(records, request.config(keys).max_images_per_class)
+    return keys, replace(listing, records=records), lines
 
 
 def _line(label: str, text: str) -> str:
@@ -334,72 +358,7 @@ def _find_copies(
     return [_line("copies", line) for line in lines]
 
 
-def _absolute(path: Path) -> str:
-    return os.path.abspath(path)
-
-
 def _check_is_not_the_project(path: str, project: Path) -> None:
     source = os.path.realpath(os.path.expanduser(path))
     if project.resolve().is_relative_to(source):
         raise DatasetError(f"{path} holds this project itself. Give the folder of the images.")
-
-
-@contextmanager
-def _named_as(archive: Path, folder: Path) -> Iterator[None]:
-    """Names the archive in errors about the folder that it was unpacked to."""
-    try:
-        yield
-    except DatasetError as error:
-        raise DatasetError(str(error).replace(str(folder), str(archive))) from error
-
-
-@contextmanager
-def _told_in_one_line(path: str) -> Iterator[None]:
-    """Shortens an error with a list of problems to its first one."""
-    try:
-        yield
-    except DatasetError as error:
-        raise DatasetError(_shorten(str(error))) from error
-    except OSError as error:
-        where = error.filename or path
-        raise DatasetError(f"{where} cannot be read: {error.strerror or error}.") from error
-
-
-def _shorten(text: str) -> str:
-    first, *others = text.splitlines()
-    problems = [line.removeprefix("  - ") for line in others if line.startswith("  - ")]
-    if not problems:
-        return " ".join([first, *(line.strip() for line in others)])
-    advice = " ".join(line for line in others if not line.startswith("  - "))
-    more = " The others are similar." if len(problems) > 1 else ""
-    return f"{first} {problems[0]}{more} {advice}".strip()
-
-
-@contextmanager
-def _leaves_nothing(path: str, *, name: str, project: Path) -> Iterator[None]:
-    """Removes what was unpacked or converted if the block raises."""
-    source = Path(os.path.abspath(os.path.expanduser(path)))
-    unpacked = project / "data" / "prepared" / ".unpacked"
-    made = [project / RAW / f"{name}.tar", project / RAW / f"{name}{UNPACKED_SUFFIX}"]
-    made += [unpacked / name, unpacked, unpacked.parent]
-    if stem := archive_stem(source.name):
-        made.append(source.with_name(f"{stem}{UNPACKED_SUFFIX}"))
-    new = [place for place in made if not os.path.lexists(place)]
-    try:
-        yield
-    except BaseException:
-        for place in new:
-            _remove(place, is_shared=place in (unpacked, unpacked.parent))
-        raise
-
-
-def _remove(place: Path, *, is_shared: bool) -> None:
-    # The error that led here matters more than one of cleaning up.
-    with suppress(OSError):
-        if is_shared:
-            # Only if it is empty: another process may have put something there.
-            place.rmdir()
-        elif place.is_dir():
-            shutil.rmtree(place, ignore_errors=True)
-        else:
-            place.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Checks that a dataset has enough classes to train, validate and test on."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dml_core.config.data import FolderData
 from dml_core.data.records import DatasetError, ImageRecord
@@ -41,6 +41,33 @@ def choose_split(
     if not is_continuous:
         _check_pairs(counts, split)
     return keys, split
+
+
+def choose_levels(records: Sequence[ImageRecord]) -> tuple[int, str]:
+    """Returns how many folder levels name a class, and a line that says so if folders are nested.
+
+    The first level is the class, as in most datasets. If it has too few folders, such as birds and
+    cats with a folder for each animal below them, deeper ones are taken.
+    """
+    folders = {record.path.rpartition("/")[0] for record in records}
+    shared = min(folder.count("/") + 1 for folder in folders)
+    names = [_names_at(folders, level) for level in range(1, shared + 1)]
+    if len(names) == 1:
+        return 1, ""
+    enough = (level for level, found in enumerate(names, 1) if len(found) >= MIN_CLASSES)
+    levels = next(enough, 1)
+    chosen, deeper = names[levels - 1], names[min(levels, shared - 1)]
+    text = f"{len(chosen):,} folders of level {levels}, such as {min(chosen)}"
+    if len(deeper) > len(chosen):
+        more = f"--set data.class_levels={levels + 1}"
+        text += f"; the {len(deeper):,} folders below them are classes with {more}"
+    elif levels > 1:
+        text += f"; level 1 has only {len(names[0])}"
+    return levels, text
+
+
+def _names_at(folders: Collection[str], level: int) -> set[str]:
+    return {"/".join(folder.split("/")[:level]) for folder in folders}
 
 
 def describe_sides(split: ClassSplit) -> str:

@@ -1,15 +1,18 @@
 """Sizes a study to a budget of minutes: epochs first, then tries, seeds and arms."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dml_core.asking.recipes import Length, Recipe
 
 SHARE = 0.5
-"""Share of the budget for the study itself. The rest is for tries beyond the ranges, for seeds that
-are added while the budget lasts, and for what was measured too low."""
+"""Share of the budget for the study itself. The rest is for seeds that are added while the budget
+lasts, and for what was measured too low."""
 NUM_VALIDATIONS = 6
 """Validations of a training: enough to choose an epoch, and to see whether it still rises."""
+PATIENCE_SECONDS = 20.0
+"""The time to pack images is known after so long."""
 _TRIES_AND_SEEDS = ((2, 3), (1, 3), (1, 2))
 """From the best to the cheapest. An interval needs two seeds, and a search two tries."""
 
@@ -53,8 +56,8 @@ class Size:
 
     @property
     def num_trials(self) -> int:
-        """Trainings, without tries beyond the ranges."""
-        return len(self.arms) * ((self.tries if self.tries > 1 else 0) + self.seeds)
+        """Trainings: tries, one more beyond the best, which is at an end of two; seeds."""
+        return len(self.arms) * ((self.tries + 1 if self.tries > 1 else 0) + self.seeds)
 
     def seconds(self, costs: Costs) -> float:
         """Returns about how long the study takes."""
@@ -96,6 +99,41 @@ def size_study(recipe: Recipe, arms: Sequence[str], costs: Costs, *, budget_seco
         f"kept for more. Got {budget_seconds / 60:.1f} that are left. Give more minutes, or fewer "
         "images: --set data.max_images_per_class=20"
     )
+
+
+class PackingWatch:
+    """Stops the packing of images early if it would take more than its share of the budget."""
+
+    def __init__(
+        self, budget_seconds: float, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Starts the watch.
+
+        Args:
+            budget_seconds: the budget that is left.
+            clock: returns seconds.
+        """
+        self._budget_seconds = budget_seconds
+        self._clock = clock
+        self._started = clock()
+        self._done = 0
+
+    def count(self, done: int, total: int) -> None:
+        """Receives how many images are packed; raises BudgetTooSmall."""
+        if done < self._done:
+            # Data from before were checked, and are packed anew.
+            self._started = self._clock()
+        self._done = done
+        seconds = self._clock() - self._started
+        expected = seconds * total / max(1, done)
+        if seconds < PATIENCE_SECONDS or expected <= SHARE * self._budget_seconds:
+            return
+        raise BudgetTooSmall(
+            f"--minutes must be at least {round(expected / SHARE / 60 + 0.5)}: packing {total:,} "
+            f"images takes about {expected / 60:.1f} minutes here, and half of the budget is for "
+            f"the training. Got {self._budget_seconds / 60:.1f} that are left. Give more minutes, "
+            "or fewer images: --set data.max_images_per_class=20"
+        )
 
 
 def _list_choices(length: Length, arms: Sequence[str]) -> Iterator[Size]:

@@ -1,5 +1,6 @@
 """The study that `dml ask` writes: readable, with its reasons, ready to be edited."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,8 @@ class AskedStudy:
     """The keys of the sampler."""
     arms: Mapping[str, Mapping[str, Any]]
     size: Size
+    chosen: Mapping[str, Any]
+    """Keys that a person has set, which come before all others."""
     is_continuous: bool = False
 
     def render(self) -> str:
@@ -84,16 +87,28 @@ class AskedStudy:
             "training.epochs": self.size.epochs,
             "training.validate_every": every,
             "training.checkpoint_every": every,
+            **self.chosen,
         }
         if self.size.tries == 1:
             fixed["optimizer.learning_rate"] = self.recipe.single_rate
         return fixed
 
 
-def read_command(text: str) -> str | None:
-    """Returns the command that wrote a study's file; None for a file that a person wrote."""
+def answers_same_question(text: str, command: str) -> bool:
+    """Returns whether a study's file was written for a command, also with another budget."""
     first = text.split("\n", 1)[0]
-    return first.removeprefix(MARK) if first.startswith(MARK) else None
+    written = first.removeprefix(MARK)
+    return written != first and _without_budget(written) == _without_budget(command)
+
+
+def _without_budget(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        # A person has edited the line.
+        return [command]
+    place = words.index("--minutes") if "--minutes" in words else len(words)
+    return words[:place] + words[place + 2 :]
 
 
 def _dump(value: Any) -> str:

@@ -208,6 +208,8 @@ class FolderData(DownloadedData):
     """Name of the dataset's folder below prepared_root, and in reports."""
     table: str = ""
     """CSV or Parquet file with the columns below, relative to raw; empty: folders are classes."""
+    class_levels: int = Field(default=1, ge=1, le=8)
+    """Folder levels that name a class in a tree: 1 for class/image, 2 for group/class/image."""
     path_column: str = Field(default="path", min_length=1)
     """Column with the image's path, relative to the folder of the table."""
     class_column: str = "class"

@@ -66,8 +66,8 @@ def load_project_config(
     """
     params, overrides = load_params(path, text=text), parse_overrides(assignments)
     source = f"{path} with --set" if overrides else str(path)
-    trial_params, pipeline_params = _divide(params)
-    trial_overrides, pipeline_overrides = _divide(overrides)
+    trial_params, pipeline_params = divide_layer(params)
+    trial_overrides, pipeline_overrides = divide_layer(overrides)
     problems: list[str] = []
     pipeline, trial = PipelineConfig(), TrialConfig()
     try:
@@ -88,8 +88,8 @@ def load_trial_config(path: Path, assignments: Sequence[str] = ()) -> TrialConfi
     return load_project_config(path, assignments).trial
 
 
-def _divide(flat: Layer) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Separates the trial's keys from the pipeline's by section."""
+def divide_layer(flat: Layer) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the trial's keys and the pipeline's, which have other sections."""
     sections = PipelineConfig.model_fields
     trial = {key: value for key, value in flat.items() if key.split(".")[0] not in sections}
     return trial, {key: value for key, value in flat.items() if key not in trial}

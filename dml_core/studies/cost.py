@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dml_core.config import ConfigError, TrialConfig
+from dml_core.config.pipeline import RayConfig
+from dml_core.data.parallel import count_cores
 from dml_core.data.sources.cars196 import CARS196_COUNTS
 from dml_core.data.sources.published import CUB200_COUNTS, INSHOP_COUNTS, SOP_COUNTS
 from dml_core.studies.resolved import ResolvedStudy
@@ -30,6 +32,11 @@ class StudyCost:
         if num_concurrent < 1:
             raise ValueError(f"num_concurrent must be at least 1. Got {num_concurrent}.")
         return self.total_seconds / num_concurrent
+
+
+def count_concurrent(ray: RayConfig) -> int:
+    """Returns how many trials run at once on this machine."""
+    return ray.max_concurrent or max(1, int(count_cores() / ray.cpus_per_trial))
 
 
 def sum_cost(study: ResolvedStudy, seconds_per_trial: Mapping[str, float]) -> StudyCost:

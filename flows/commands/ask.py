@@ -1,10 +1,11 @@
 """dml ask: from a folder of images to an answer, in one command."""
 
+import re
 import shlex
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from dml_core.asking.study_file import AskedStudy
     from dml_core.config.loading import ProjectConfig
     from dml_core.studies.resolved import ResolvedStudy
+    from tasks.study import StudyRequest
 
 START_SECONDS = 45.0
 """Servers, cluster, report: what a study takes beside its trials, on two cores."""
@@ -26,6 +28,9 @@ MANY = 1_000
 """Training classes while their number is unknown."""
 FORWARD_SHARE = 1 / 3
 """Assumption: embedding an image takes a third of a training step."""
+SIZED_KEYS = ("data.name", "data.alias", "data.raw", "data.table", "optimizer.learning_rate",
+              "seed", "training.epochs")  # fmt: skip
+"""Keys that path, name and budget decide."""
 commands = typer.Typer()
 
 
@@ -52,17 +57,22 @@ def ask(
 ) -> None:
     """Look at your images, choose a recipe, compare losses within a budget, and recommend one."""
     from dml_core.asking.looking import safe_name
+    from tasks.report_page.tables import make_command
 
     started = time.monotonic()
-    chosen = name or safe_name(path)
-    asked = _Asked(path, chosen, _check_question(question), minutes, tuple(set_ or ()), params)
-    file = Path("studies") / f"{chosen}.yaml"
+    chosen_name = _check_name(name) if name else safe_name(path)
+    asked = _Asked(path, chosen_name, _check_question(question), minutes, tuple(set_ or ()), params)
+    file = Path("studies") / f"{chosen_name}.yaml"
     if _is_known(file, asked.command):
-        say(f"{file} is here from the same question: it resumes.")
+        say(
+            f"{file} is here from the same question: it resumes, with {minutes:g} minutes. For a "
+            "study of another size, remove that file or choose another --name."
+        )
     else:
         _write_study(file, asked, started)
     if only_write:
-        say(f"next: dml plan {chosen}, or dml run {chosen} --until-decided")
+        seeds = make_command(asked.request, "run", "--until-decided")
+        say(f"next: {make_command(asked.request, 'plan')}, or {seeds}")
         return
     _run(asked, started, most_seeds=most_seeds)
 
@@ -75,17 +85,50 @@ class _Asked:
     name: str
     question: "Question"
     minutes: float
-    overrides: tuple[str, ...]
+    assignments: tuple[str, ...]
+    """As in `--set`."""
     params: Path
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Values of a training that a person has set: they become a part of the study's file."""
+        from dml_core.config.loading import divide_layer, parse_overrides
+
+        return divide_layer(parse_overrides(self.assignments))[0]
+
+    @property
+    def request(self) -> "StudyRequest":
+        """The study, with the values of the pipeline that a person has set."""
+        from dml_core.config.loading import divide_layer, parse_overrides
+        from tasks.study import StudyRequest
+
+        overrides = tuple(
+            each for each in self.assignments if divide_layer(parse_overrides([each]))[1]
+        )
+        return StudyRequest(study=self.name, params=str(self.params), overrides=overrides)
 
     @property
     def command(self) -> str:
         """The command, with all that decides the study."""
         words = ["dml", "ask", self.path, "--name", self.name, "--question", self.question]
         words += ["--minutes", f"{self.minutes:g}"]
-        words += [word for each in self.overrides for word in ("--set", each)]
+        words += [word for each in self.assignments for word in ("--set", each)]
         # A name of a file may hold anything, also the end of a line.
         return " ".join(shlex.quote(word.replace("\n", "?")) for word in words)
+
+
+def _check_name(name: str) -> str:
+    """Returns the name of a study; raises ValueError for one that files cannot have."""
+    from dml_core.asking.looking import safe_name
+    from dml_core.config.data import ALIAS_PATTERN
+    from dml_core.studies.definition import NAME_PATTERN
+
+    if re.fullmatch(NAME_PATTERN, name) and re.fullmatch(ALIAS_PATTERN, name):
+        return name
+    raise ValueError(
+        "--name must begin with a letter or digit and have up to 80 letters, digits, dots, dashes "
+        f"and underscores, because it names files. Got {name!r}. Perhaps: --name {safe_name(name)}"
+    )
 
 
 def _check_question(question: str) -> "Question":
@@ -107,11 +150,11 @@ def _is_known(file: Path, command: str) -> bool:
     Raises:
         ValueError: where the file is another one.
     """
-    from dml_core.asking.study_file import read_command
+    from dml_core.asking.study_file import answers_same_question
 
     if not file.exists():
         return False
-    if read_command(file.read_text(encoding="utf-8")) == command:
+    if answers_same_question(file.read_text(encoding="utf-8"), command):
         return True
     raise ValueError(
         f"{file} is there already, and another question or a person wrote it. Answer it with "
@@ -126,21 +169,25 @@ def _write_study(file: Path, asked: _Asked, started: float) -> None:
     from dml_core.config.loading import load_project_config
     from tasks.step_progress import shown_step
 
+    project = load_project_config(asked.params, asked.request.overrides)
+    data = _check_chosen(asked)
     say(f"looking at {asked.path}")
-    found = look_at(asked.path, name=asked.name, project=Path.cwd(), on_progress=say)
+    # The dataset of params.yaml has a folder of this name after: dml data add --name NAME --write
+    is_taken = project.trial.data.folder_name == asked.name
+    dataset = f"{asked.name}-asked" if is_taken else asked.name
+    found = look_at(asked.path, name=dataset, project=Path.cwd(), chosen=data, on_progress=say)
     # The split that the study uses is known once the images are prepared.
     shown = tuple(line for line in found.lines if not line.startswith("split "))
     for line in shown:
         say(f"  {line}")
     found = replace(found, lines=shown)
-    project = load_project_config(asked.params, asked.overrides)
     draft = _draft(asked, found)
     study = _load(file, draft, project)
-    num_classes = _prepare(study)
+    num_classes = _prepare(study, seconds_left=60 * asked.minutes - (time.monotonic() - started))
     draft = _draft(asked, found, num_classes=num_classes)
     study = _load(file, draft, project)
     with shown_step("measuring this machine"):
-        costs = _measure(study)
+        costs = _measure(study, project)
     left = 60 * asked.minutes - (time.monotonic() - started)
     size = size_study(draft.recipe, list(draft.arms), costs, budget_seconds=left)
     final = replace(draft, size=size)
@@ -197,8 +244,30 @@ def _draft(asked: _Asked, found: "FoundData", *, num_classes: int = MANY) -> "As
         batch,
         arms,
         Size(tuple(arms), 1, 2, 2),
+        asked.chosen,
         is_continuous,
     )
+
+
+def _check_chosen(asked: _Asked) -> dict[str, Any]:
+    """Returns the keys of the section data that a person has set.
+
+    Raises:
+        ValueError: for a key that is no key, or that a question decides itself.
+    """
+    from dml_core.asking.recipes import PHOTOS, list_arms
+    from dml_core.config.loading import resolve_trial_config
+
+    arms = list_arms(PHOTOS, asked.question, num_classes=MANY).values()
+    decided = {*SIZED_KEYS, *(key for layer in arms for key in layer)}
+    for key in sorted(decided & asked.chosen.keys()):
+        raise ValueError(
+            f"--set {key} is not possible here: dml ask decides it. Write the study with "
+            f"--only-write, and edit it."
+        )
+    data = {key: value for key, value in asked.chosen.items() if key.startswith("data.")}
+    resolve_trial_config({"data.name": "folder"}, data, source="--set")
+    return data
 
 
 def _load(file: Path, asked: "AskedStudy", project: "ProjectConfig") -> "ResolvedStudy":
@@ -207,8 +276,13 @@ def _load(file: Path, asked: "AskedStudy", project: "ProjectConfig") -> "Resolve
     return load_study(file, project, text=asked.render())
 
 
-def _prepare(study: "ResolvedStudy") -> int:
-    """Packs the images and returns the number of training classes."""
+def _prepare(study: "ResolvedStudy", *, seconds_left: float) -> int:
+    """Packs the images and returns the number of training classes.
+
+    Raises:
+        BudgetTooSmall: soon, if packing alone would take more than half of the time that is left.
+    """
+    from dml_core.asking.sizing import PackingWatch
     from dml_core.data.duplicates import describe_duplicates
     from dml_core.data.prepare import prepare_dataset
     from dml_core.data.prepared import open_development
@@ -219,8 +293,14 @@ def _prepare(study: "ResolvedStudy") -> int:
     config = study.arm_config(study.arms[0].name).data
     # The processes of a pool would outlive a killed command.
     guarded_folder()
+    watch = PackingWatch(seconds_left)
     with shown_step(f"preparing {config.folder_name}") as progress:
-        info = prepare_dataset(list_images(config), config, on_progress=progress.count)
+
+        def count(done: int, total: int) -> None:
+            progress.count(done, total)
+            watch.count(done, total)
+
+        info = prepare_dataset(list_images(config), config, on_progress=count)
     train = open_development(config).train
     say(
         f"prepared {config.prepared_path}: {train.num_classes:,} classes to train, "
@@ -234,13 +314,13 @@ def _prepare(study: "ResolvedStudy") -> int:
     return train.num_classes
 
 
-def _measure(study: "ResolvedStudy") -> "Costs":
+def _measure(study: "ResolvedStudy", project: "ProjectConfig") -> "Costs":
     """Returns what an epoch and an evaluation take, from a few steps of the first arm."""
     from dml_core.asking.sizing import Costs
-    from dml_core.data.parallel import count_cores
     from dml_core.data.prepared import open_development
     from dml_core.data.prepared_info import load_info
     from dml_core.measures.step_cost import measure_trial
+    from dml_core.studies.cost import count_concurrent
 
     config = study.arm_config(study.arms[0].name)
     data = open_development(config.data)
@@ -254,21 +334,21 @@ def _measure(study: "ResolvedStudy") -> "Costs":
         winner,
         TRIAL_SECONDS,
         START_SECONDS,
-        max(1, count_cores()),
+        count_concurrent(project.pipeline.ray),
     )
 
 
 def _run(asked: _Asked, started: float, *, most_seeds: int | None) -> None:
     from flows.commands.run import open_pipeline, print_answer
-    from tasks.study import StudyRequest
+    from tasks.report_page.tables import make_command
 
     ablation = open_pipeline()
     left = asked.minutes - (time.monotonic() - started) / 60
-    request = StudyRequest(study=asked.name, params=str(asked.params), overrides=asked.overrides)
+    request = asked.request
     (answer,) = ablation(
         studies=[asked.name],
         params=str(asked.params),
-        overrides=list(asked.overrides),
+        overrides=list(request.overrides),
         until_decided=True,
         minutes=max(0.0, left),
         **({} if most_seeds is None else {"most_seeds": most_seeds}),
@@ -277,9 +357,13 @@ def _run(asked: _Asked, started: float, *, most_seeds: int | None) -> None:
     spent = (time.monotonic() - started) / 60
     say(f"done in {spent:.1f} of {asked.minutes:g} minutes")
     say("next:")
+    index, search = (
+        make_command(request, "index", "FOLDER"),
+        make_command(request, "search", "PICTURE"),
+    )
     for command, effect in (
-        (f"dml open {asked.name}", "the report"),
-        (f"dml export {asked.name}", "the model, to take away"),
-        (f"dml index {asked.name} FOLDER && dml search {asked.name} PICTURE", "search with it"),
+        (make_command(request, "open"), "the report"),
+        (make_command(request, "export"), "the model, to take away"),
+        (f"{index} && {search}", "search with it"),
     ):
         say(f"  {command:56s} # {effect}")

@@ -1,5 +1,6 @@
 """dml data: brings in a dataset, and moves data to and from a DVC remote."""
 
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -166,7 +167,12 @@ def _hand_over(config: "TrialConfig", params: Path, *, write: bool) -> None:
     else:
         say(f"Replace the section data of {params} with this, or add --write:\n")
         say(render_section("data", first | values))
-    say("next: dml run main, or another study of: dml studies")
+    asked = shlex.join(["dml", "ask", str(Path(first["raw"], first["table"]))])
+    if write:
+        say("next: dml run main, or another study of: dml studies")
+        say(f"or, for a recipe that suits these images: {asked}")
+    else:
+        say(f"next: {asked}, which needs no parameters; or, with these, dml run main")
 
 
 @contextmanager

@@ -30,4 +30,4 @@ def init(
     if Path.cwd().resolve() != folder.resolve():
         say(f"next: cd {os.path.relpath(folder)}")
     say("next: dml run main --profile smoke (a minute), then dml run main")
-    say("your own images: dml data add PATH --name NAME --write")
+    say("your own images: dml ask PATH")

@@ -75,7 +75,7 @@ def test_the_same_command_again_trains_no_trial_twice(asked):
     # On a slow machine the first budget may have ended before the most seeds; then some are added.
     after = list_ended(folder)
     assert {path: after[path] for path in before} == before
-    other = run(folder, "dml", "ask", "our 'best' photos", "--name", "flowers", "--minutes", "9")
+    other = run(folder, "dml", "ask", "our 'best' photos", "--name", "flowers", "--question", "dim")
     assert other.returncode == 2
     assert "studies/flowers.yaml is there already" in other.stderr
 

@@ -26,8 +26,8 @@ _logger = logging.getLogger(__name__)
 def list_folder(config: FolderData) -> SourceListing:
     """Returns the images of a table, or of a tree with one folder per class.
 
-    In a tree the first folder level is the class, and images may be deeper. Hidden files are
-    skipped; other files are ignored and counted in the log.
+    In a tree the first `data.class_levels` folders name the class, and images may be deeper. Hidden
+    files are skipped; other files are ignored and counted in the log.
 
     Raises:
         DatasetError: with all problems, if images or the table cannot be used.
@@ -41,7 +41,8 @@ def list_folder(config: FolderData) -> SourceListing:
             f"Got {', '.join(config.continuous_labels)} and no table. Set data.table."
         )
     root = _skip_lone_folders(search.content_folder().resolve())
-    return SourceListing(records=_read_tree(root, shown=search.raw), root=root)
+    records = _read_tree(root, shown=search.raw, levels=config.class_levels)
+    return SourceListing(records=records, root=root)
 
 
 def _find_table(config: FolderData, search: RawSearch) -> Path:
@@ -64,11 +65,12 @@ def _skip_lone_folders(root: Path) -> Path:
         root = folders[0]
 
 
-def _read_tree(root: Path, *, shown: Path) -> list[ImageRecord]:
+def _read_tree(root: Path, *, shown: Path, levels: int) -> list[ImageRecord]:
     files = sorted(_walk(root))
     images = [path for path in files if _is_image(path)]
     _log_ignored([path for path in files if not _is_image(path)], root)
-    stray = [path for path in images if "/" not in path]
+    stray = [path for path in images if path.count("/") < levels]
+    tree = "/".join(["<group>"] * (levels - 1) + ["<class>", "<image>"])
     unnamed = [path for path in images if not path.isascii() and not _is_utf8(path)]
     nothing = [] if images else ["it must hold images in one folder per class, found none."]
     raise_for(
@@ -78,11 +80,16 @@ def _read_tree(root: Path, *, shown: Path) -> list[ImageRecord]:
             [f"{path} is not in a class folder; move it into one." for path in stray],
             [f"{path!r} has a name that is not UTF-8; rename it." for path in unnamed],
         ],
-        advice=f"The tree must be <class>/<image>, with images named {_suffix_list()}; or set "
+        advice=f"The tree must be {tree}, with images named {_suffix_list()}; or set "
         "data.table to a CSV or Parquet with paths and classes.",
     )
     return [
-        ImageRecord(path=path, class_name=path.split("/", 1)[0], role="undecided", file=root / path)
+        ImageRecord(
+            path=path,
+            class_name="/".join(path.split("/", levels)[:levels]),
+            role="undecided",
+            file=root / path,
+        )
         for path in images
     ]
 

@@ -178,10 +178,47 @@ def test_train_and_test_folders_are_put_together(tmp_path: Path, project: Path):
     tree = draw_classes(tmp_path / "tree" / "train", images=2)
     for number in range(12):
         draw(tmp_path / "tree" / "test" / f"class{number:02d}" / "photo 0.png", 700 + number)
+    (tree / "class00" / "phone.heic").touch()
     found = look(tree.parent, project)
     assert found.data["data.raw"] == "data/raw/mine.tar"
-    assert (found.num_classes, found.num_images) == (12, 36)
+    assert (found.num_classes, found.num_images, found.num_unreadable) == (12, 36, 1)
     assert "the classes of test, train put together" in found.lines[0]
+    assert any("1 .heic left out" in line for line in found.lines)
+
+
+@pytest.mark.parametrize(
+    ("groups", "levels", "number", "line"),
+    [
+        (["birds", "cats"], 2, 8, "8 folders of level 2, such as birds/0; level 1 has only 2"),
+        ([f"brand {n}" for n in range(6)], 1, 6, "6 folders of level 1, such as brand 0; the 24 "
+         "folders below them are classes with --set data.class_levels=2"),
+    ],
+)  # fmt: skip
+def test_nested_class_folders_are_taken_at_the_level_with_enough_classes(
+    tmp_path: Path, project: Path, groups: list[str], levels: int, number: int, line: str
+):
+    for place, group in enumerate(groups):
+        for kind in range(4):
+            for photo in range(2):
+                shade = 100 * place + 10 * kind + photo
+                draw(tmp_path / "set" / group / str(kind) / f"{photo}.png", shade)
+    found = look(tmp_path / "set", project)
+    assert f"class folders {line}" in found.lines
+    assert found.data.get("data.class_levels", 1) == levels
+    assert found.num_classes == number
+    assert prepare(found, project) == 8 * len(groups)
+
+
+def test_a_level_or_a_number_of_images_that_a_person_sets_is_taken(tmp_path: Path, project: Path):
+    for group in range(6):
+        for kind in range(2):
+            for photo in range(3):
+                path = tmp_path / "set" / str(group) / str(kind) / f"{photo}.png"
+                draw(path, 100 * group + 10 * kind + photo)
+    chosen = {"data.class_levels": 2, "data.max_images_per_class": 2}
+    found = look_at(str(tmp_path / "set"), name="mine", project=project, chosen=chosen)
+    assert (found.num_classes, found.num_images) == (12, 24)
+    assert prepare(found, project) == 24
 
 
 # Tables.

@@ -15,7 +15,7 @@ from dml_core.asking.recipes import (
     make_label_batch,
 )
 from dml_core.asking.sizing import Size
-from dml_core.asking.study_file import AskedStudy, read_command
+from dml_core.asking.study_file import AskedStudy, answers_same_question
 from dml_core.config.loading import load_project_config
 from dml_core.studies.arm_checks import TrainingSize
 from dml_core.studies.loading import load_study
@@ -31,7 +31,7 @@ DATA = {
 
 
 def make_asked(
-    recipe, question, *, num_classes=50, tries=2, is_continuous=False, command="dml ask"
+    recipe, question, *, num_classes=50, tries=2, is_continuous=False, command="dml ask", chosen=()
 ):
     arms = list_arms(recipe, question, num_classes=num_classes, is_continuous=is_continuous)
     batch = (
@@ -41,9 +41,9 @@ def make_asked(
     if is_continuous:
         data |= {"data.table": "images.csv", "data.continuous_labels": ["angle"]}
     size = Size(tuple(arms), 8, tries, 3)
-    found = ["120 images of 60 classes"]
+    found, chosen = ["120 images of 60 classes"], dict(chosen)
     return AskedStudy(
-        command, "birds", question, recipe, found, data, batch, arms, size, is_continuous
+        command, "birds", question, recipe, found, data, batch, arms, size, chosen, is_continuous
     )
 
 
@@ -110,6 +110,18 @@ def test_a_batch_of_few_classes_holds_more_images_of_each(num_classes, size, sam
 def test_the_file_begins_with_the_command_that_wrote_it():
     asked = make_asked(PHOTOS, "loss", command="dml ask 'my photos' --minutes 30")
     text = asked.render()
-    assert read_command(text) == "dml ask 'my photos' --minutes 30"
+    assert text.startswith("# Written by: dml ask 'my photos' --minutes 30\n")
     assert "# 120 images of 60 classes\n" in text
-    assert read_command("question: q\n") is None
+    assert answers_same_question(text, "dml ask 'my photos' --minutes 30")
+    # A second call may have another budget, but no other path.
+    assert answers_same_question(text, "dml ask 'my photos' --minutes 90")
+    assert not answers_same_question(text, "dml ask other --minutes 30")
+    assert not answers_same_question("question: q\n", "dml ask 'my photos' --minutes 30")
+
+
+def test_a_value_that_a_person_sets_comes_before_the_recipes():
+    chosen = {"data.image_size_px": 160, "data.max_images_per_class": 20}
+    study = load(make_asked(PHOTOS, "loss", chosen=chosen))
+    config = study.arm_config(study.arms[0].name)
+    assert config.data.image_size_px == 160
+    assert config.data.max_images_per_class == 20

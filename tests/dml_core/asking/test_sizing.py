@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dml_core.asking.recipes import PHOTOS
-from dml_core.asking.sizing import SHARE, BudgetTooSmall, Costs, size_study
+from dml_core.asking.sizing import SHARE, BudgetTooSmall, Costs, PackingWatch, size_study
 
 ARMS = list(PHOTOS.losses)
 # 50 steps of 0.1 s: an epoch takes 5 s.
@@ -26,15 +26,15 @@ def test_a_large_budget_is_capped_by_the_most_epochs():
 
 def test_epochs_fill_the_share_of_the_budget():
     found = size(20)
-    # 4 arms x (2 + 3) trials at 5 s an epoch on two workers: 50 s an epoch. 12 winners take 12 s,
-    # the rest 40 s: (600 - 52) / 50 = 10.96.
-    assert found.epochs == 10
-    assert found.seconds(COSTS) == pytest.approx(10 * 50 + 12 + 40)
+    # 4 arms x (2 + 1 + 3) trials at 5 s an epoch on two workers: 60 s an epoch. 12 winners take
+    # 12 s, the rest 40 s: (600 - 52) / 60 = 9.13.
+    assert found.epochs == 9
+    assert found.seconds(COSTS) == pytest.approx(9 * 60 + 12 + 40)
 
 
 def test_a_small_budget_gives_up_tries_then_seeds_then_length_then_arms():
-    # With 8 epochs: (20 trials x 40 s + 24 s) / 2 + 40 s = 452 s, which is half of 15.1 minutes.
-    assert (size(16).tries, size(16).seeds, size(16).epochs) == (2, 3, 8)
+    # With 8 epochs: (24 trials x 40 s + 24 s) / 2 + 40 s = 532 s, which is half of 17.7 minutes.
+    assert (size(18).tries, size(18).seeds, size(18).epochs) == (2, 3, 8)
     assert (size(11).tries, size(11).seeds) == (1, 3)
     assert (size(8).tries, size(8).seeds, len(size(8).arms)) == (1, 2, 4)
     assert size(5).epochs < 8
@@ -82,3 +82,25 @@ def test_no_study_takes_more_than_its_share(
     assert length.least <= found.epochs <= length.most
     assert found.seeds >= 2
     assert len(found.arms) >= 2
+
+
+def test_packing_that_would_take_the_budget_ends_soon_with_the_minutes_that_are_enough():
+    now = [0.0]
+    watch = PackingWatch(600, clock=lambda: now[0])
+    # A check of older data, which is repeated from the start: only the second pass counts.
+    now[0] = 19
+    watch.count(1000, 1000)
+    watch.count(1, 1000)
+    now[0] = 38
+    watch.count(30, 1000)
+    now[0] = 39
+    # 20 s for 30 images: 667 s for all, which is more than half of 600 s.
+    with pytest.raises(BudgetTooSmall, match="at least 23: packing 1,000 images takes about 11.1"):
+        watch.count(30, 1000)
+
+
+def test_packing_that_fits_is_not_stopped():
+    now = [0.0]
+    watch = PackingWatch(600, clock=lambda: now[0])
+    now[0] = 25
+    watch.count(100, 1000)

@@ -45,7 +45,8 @@ def test_a_folder_is_copied_tracked_and_ready_to_use(project, photos, capsys):
     said = capsys.readouterr().out
     assert "birds: 24 images, 4 classes to develop on, 4 held back" in said
     assert "git add data/raw/birds.dvc" in said
-    assert said.endswith("next: dml run main, or another study of: dml studies\n")
+    assert "next: dml run main, or another study of: dml studies\n" in said
+    assert said.endswith("suits these images: dml ask data/raw/birds\n")
     assert yaml.safe_load((project / "data/raw/birds.dvc").read_text())["outs"][0]["nfiles"] == 24
     config = load_trial_config(Path("params.yaml")).data
     assert (config.name, config.folder_name, config.raw) == ("folder", "birds", "data/raw/birds")
