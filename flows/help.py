@@ -9,6 +9,8 @@ import typer
 from typer.core import TyperGroup
 
 _OTHERS = "Others"
+MAX_SENTENCE = 200
+"""Characters of a command's first sentence: it is wrapped, since a cut one says too little."""
 
 
 class GroupedCommands(TyperGroup):
@@ -25,7 +27,7 @@ class GroupedCommands(TyperGroup):
         for title in titles:
             rows = [
                 # Padded, so that the texts of all groups begin in the same column.
-                (name.ljust(width), command.get_short_help_str(formatter.width - 6 - width))
+                (name.ljust(width), command.get_short_help_str(MAX_SENTENCE))
                 for name, command in shown.items()
                 if _find_title(command) == title
             ]
