@@ -163,6 +163,10 @@ LABEL_LOSSES: Mapping[str, Layer] = {
 """The arms where the labels are numbers instead of classes."""
 
 
+LABEL_GROUP = 12
+"""Images around an anchor: the nearest by their labels, and others."""
+
+
 def choose_recipe(*, median_px: int) -> Recipe:
     """Returns the recipe for images with this median of the shorter sides."""
     return DRAWINGS if median_px <= TINY_PX else PHOTOS
@@ -174,13 +178,18 @@ def choose_size_px(recipe: Recipe, *, median_px: int) -> int:
     return int(known) if known else min(max(median_px, 16), TINY_PX)
 
 
-def make_label_batch(recipe: Recipe) -> dict[str, Any]:
-    """Returns the keys of a batch around anchors and of its scores, for labels that are numbers."""
+def make_label_batch(recipe: Recipe, *, num_images: int) -> dict[str, Any]:
+    """Returns the keys of a batch around anchors and of its scores, for labels that are numbers.
+
+    A training set with few images fills a smaller batch, around fewer anchors.
+    """
+    size = min(recipe.batch_size, num_images)
+    anchors = min(4, max(1, size // LABEL_GROUP))
     return {
         "sampler.name": "dense",
-        "sampler.batch_size": recipe.batch_size,
-        "sampler.anchors_per_batch": 4,
-        "sampler.nearest": 5,
+        "sampler.batch_size": size - size % anchors,
+        "sampler.anchors_per_batch": anchors,
+        "sampler.nearest": min(5, max(1, size // anchors - 2)),
         "evaluation.label_at": [1, 10],
         "evaluation.ndcg_at": [10, 50],
     }

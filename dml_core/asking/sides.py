@@ -10,6 +10,8 @@ from dml_core.data.splits import ClassSplit, split_classes
 MIN_CLASSES_PER_SIDE = 2
 """Classes for training, validation and test each; a single class has nothing to tell apart."""
 MIN_CLASSES = 3 * MIN_CLASSES_PER_SIDE
+MIN_IMAGES = 24
+"""Images with continuous labels: fewer leave no batch to train with."""
 FEW_CLASSES = {"test_fraction": 0.33, "validation_fraction": 0.4}
 """Gives each side two classes from 6 classes on; the defaults need 12."""
 
@@ -89,18 +91,22 @@ def _smallest_side(split: ClassSplit) -> int:
 
 
 def _check_number(counts: Counter[str], *, is_continuous: bool) -> None:
-    number, unit = len(counts), "images" if is_continuous else "classes"
+    number = len(counts)
     if number == 1 and not is_continuous:
         raise DatasetError(
             f"at least {MIN_CLASSES} classes are needed, because classes are distinguished. Found "
             f"one, {next(iter(counts))!r}. Add other classes, or give the folder that holds them."
         )
-    if number < MIN_CLASSES:
-        found = "" if is_continuous else f": {', '.join(sorted(counts))}"
+    if is_continuous and number < MIN_IMAGES:
         raise DatasetError(
-            f"at least {MIN_CLASSES} {unit} are needed: {MIN_CLASSES_PER_SIDE} each to train, to "
-            f"validate and to test. Found {number}{found}. Add {unit}, or give the folder that "
-            "holds them."
+            f"at least {MIN_IMAGES} images are needed to train, to validate and to test. Found "
+            f"{number}. Add images."
+        )
+    if number < MIN_CLASSES:
+        raise DatasetError(
+            f"at least {MIN_CLASSES} classes are needed: {MIN_CLASSES_PER_SIDE} each to train, to "
+            f"validate and to test. Found {number}: {', '.join(sorted(counts))}. Add classes, or "
+            "give the folder that holds them."
         )
     if max(counts.values()) == 1 and not is_continuous:
         raise DatasetError(

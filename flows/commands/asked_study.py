@@ -129,7 +129,10 @@ def _draft(asked: Asked, found: "FoundData", *, num_classes: int = MANY) -> "Ask
     is_continuous = bool(found.continuous)
     arms = list_arms(recipe, asked.question, num_classes=num_classes, is_continuous=is_continuous)
     batch = (
-        make_label_batch(recipe) if is_continuous else make_batch(recipe, num_classes=num_classes)
+        # Without classes, each image is its own.
+        make_label_batch(recipe, num_images=num_classes)
+        if is_continuous
+        else make_batch(recipe, num_classes=num_classes)
     )
     data = {
         "data.alias": asked.name,
@@ -210,8 +213,9 @@ def _prepare(study: "ResolvedStudy", *, seconds_left: float) -> int:
 
         info = prepare_dataset(list_images(config), config, on_progress=count)
     train = open_development(config).train
+    unit = "images" if config.continuous_labels else "classes"
     say(
-        f"prepared {config.prepared_path}: {train.num_classes:,} classes to train, "
+        f"prepared {config.prepared_path}: {train.num_classes:,} {unit} to train, "
         f"{info.num_development_classes - train.num_classes:,} to validate, "
         f"{info.num_test_classes:,} for the test"
     )

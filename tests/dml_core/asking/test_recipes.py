@@ -35,7 +35,9 @@ def make_asked(
 ):
     arms = list_arms(recipe, question, num_classes=num_classes, is_continuous=is_continuous)
     batch = (
-        make_label_batch(recipe) if is_continuous else make_batch(recipe, num_classes=num_classes)
+        make_label_batch(recipe, num_images=num_classes)
+        if is_continuous
+        else make_batch(recipe, num_classes=num_classes)
     )
     data = {**DATA, "data.image_size_px": choose_size_px(recipe, median_px=40)}
     if is_continuous:
@@ -75,6 +77,15 @@ def test_labels_that_are_numbers_lead_to_the_log_ratio_loss(recipe):
     assert study.definition.figure.y == ("test.ndcg_at_10",)
     with pytest.raises(ValueError, match=r"must be loss for labels that are numbers\. Got 'dim'"):
         list_arms(recipe, "dim", num_classes=9, is_continuous=True)
+
+
+@pytest.mark.parametrize(
+    ("num_images", "size", "anchors"), [(9, 9, 1), (15, 15, 1), (25, 24, 2), (500, 64, 4)]
+)
+def test_few_images_with_numbers_fill_a_smaller_batch(num_images, size, anchors):
+    batch = make_label_batch(PHOTOS, num_images=num_images)
+    assert (batch["sampler.batch_size"], batch["sampler.anchors_per_batch"]) == (size, anchors)
+    load(make_asked(PHOTOS, "loss", num_classes=num_images, is_continuous=True))
 
 
 def test_without_time_to_tune_all_arms_have_the_same_learning_rate():

@@ -63,6 +63,12 @@ def test_values_that_a_person_sets_are_part_of_the_study(project, photos, capsys
     assert "dml run birds --until-decided --set ray.cpus_per_trial=2\n" in said
 
 
+def test_the_fewest_images_still_make_a_study(project, tmp_path):
+    for number in range(12):
+        draw(tmp_path / "few" / str(number // 2) / f"{number}.png", number)
+    assert write(tmp_path / "few")["fixed"]["sampler.samples_per_class"] > 2
+
+
 def test_another_question_about_the_same_images_compares_other_arms(project, photos):
     study = write(photos, question="dim", name="lengths")
     assert list(study["arms"]) == ["length-16", "length-64", "length-128"]
