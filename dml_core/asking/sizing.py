@@ -1,5 +1,6 @@
 """Sizes a study to a budget of minutes: epochs first, then tries, seeds and arms."""
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from dml_core.asking.recipes import Length, Recipe
 SHARE = 0.5
 """Share of the budget for the study itself. The rest is for seeds that are added while the budget
 lasts, and for what was measured too low."""
+LAST_SHARE = 0.85
+"""Share of the budget that the smallest study may take."""
 NUM_VALIDATIONS = 6
 """Validations of a training: enough to choose an epoch, and to see whether it still rises."""
 PATIENCE_SECONDS = 20.0
@@ -66,8 +69,15 @@ class Size:
         return (training + winners) / costs.num_concurrent + costs.fixed
 
 
-def size_study(recipe: Recipe, arms: Sequence[str], costs: Costs, *, budget_seconds: float) -> Size:
-    """Returns the best study that takes half of the budget.
+def size_study(
+    recipe: Recipe,
+    arms: Sequence[str],
+    costs: Costs,
+    *,
+    budget_seconds: float,
+    spent_seconds: float = 0.0,
+) -> Size:
+    """Returns the best study that takes half of the budget; the smallest one may take most of it.
 
     All arms are trained long enough first; where that does not fit, fewer tries, fewer seeds, a
     shorter training down to the recipe's least, and at last fewer arms.
@@ -77,6 +87,7 @@ def size_study(recipe: Recipe, arms: Sequence[str], costs: Costs, *, budget_seco
         arms: by name, the most promising first.
         costs: measured on this machine.
         budget_seconds: the whole budget that is left.
+        spent_seconds: what looking, packing and measuring took.
 
     Raises:
         BudgetTooSmall: with the minutes that the smallest study needs.
@@ -92,12 +103,15 @@ def size_study(recipe: Recipe, arms: Sequence[str], costs: Costs, *, budget_seco
         spare -= smallest.num_trials * NUM_VALIDATIONS * costs.validation / costs.num_concurrent
         epochs = smallest.epochs + (max(0, int(spare / each)) if each > 0 else length.most)
         return Size(smallest.arms, min(epochs, length.most), smallest.tries, smallest.seeds)
-    needed = Size(tuple(arms[:2]), length.least, 1, 2).seconds(costs) / SHARE / 60
+    last = Size(tuple(arms[:2]), length.least, 1, 2)
+    if last.seconds(costs) <= LAST_SHARE * budget_seconds:
+        return last
+    needed = last.seconds(costs) / 60
+    enough = math.ceil(spent_seconds / 60 + needed / LAST_SHARE)
     raise BudgetTooSmall(
-        f"--minutes must be at least {max(1, round(needed + 0.5))}: two arms with two seeds and "
-        f"{length.least} epochs take {needed * SHARE:.1f} minutes here, and half of the budget is "
-        f"kept for more. Got {budget_seconds / 60:.1f} that are left. Give more minutes, or fewer "
-        "images: --set data.max_images_per_class=20"
+        f"--minutes must be at least {enough}: two arms with two seeds and {length.least} "
+        f"epochs take about {needed:.1f} minutes here. Found {budget_seconds / 60:.1f} that "
+        "are left. Give more minutes, or fewer images: --set data.max_images_per_class=20"
     )
 
 

@@ -96,8 +96,14 @@ def write_study(file: Path, asked: Asked, started: float) -> None:
     study = _load(file, draft, project)
     with shown_step("measuring this machine"):
         costs = _measure(study, project)
-    left = 60 * asked.minutes - (time.monotonic() - started)
-    size = size_study(draft.recipe, list(draft.arms), costs, budget_seconds=left)
+    spent = time.monotonic() - started
+    size = size_study(
+        draft.recipe,
+        list(draft.arms),
+        costs,
+        budget_seconds=60 * asked.minutes - spent,
+        spent_seconds=spent,
+    )
     final = replace(draft, size=size)
     # Every problem of the file is found before it is written.
     _load(file, final, project)
