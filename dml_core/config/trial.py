@@ -81,6 +81,9 @@ class EvaluationConfig(Section):
     """Values of K for the mean label distance, with continuous labels."""
     ndcg_at: tuple[Rank, ...] = Field(default=(10, 50, 100), min_length=1)
     """Values of K for nDCG, with continuous labels; the first is `ndcg` for selection."""
+    match_rates: tuple[Share, ...] = Field(default=(), max_length=32)
+    """False match rates at which to report the false non-match rate and its threshold, over all
+    pairs of images; empty: none."""
     occlusion: tuple[Share, ...] = ()
     """Sides of the black square that occludes each image, as shares of its side; empty: none."""
     synthetic_points: int = Field(default=0, ge=0, le=256)

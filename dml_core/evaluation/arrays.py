@@ -162,10 +162,14 @@ class Frame:
         """Returns (N, D) embeddings transformed to this frame, as a new contiguous array."""
         placed = np.empty(embeddings.shape, dtype=np.float32)
         for chunk, rows in _row_chunks(embeddings):
-            if self.metric == "cosine":
-                placed[chunk] = _unit_rows(rows.astype(np.float64))
-            else:
-                placed[chunk] = (rows - self.offset) / self.scale
+            placed[chunk] = self.place_rows(rows)
+        return placed
+
+    def place_rows(self, rows: FloatArray) -> DoubleArray:
+        """Returns some rows transformed to this frame, in float64."""
+        if self.metric == "cosine":
+            return _unit_rows(rows.astype(np.float64))
+        placed: DoubleArray = (rows - self.offset) / self.scale
         return placed
 
 

@@ -27,6 +27,7 @@ from dml_core.evaluation.arrays import (
 from dml_core.evaluation.clustering import score_clustering
 from dml_core.evaluation.continuous import score_continuous
 from dml_core.evaluation.neighbors import BinarySearch, NeighborSearch
+from dml_core.evaluation.operating_points import find_operating_points
 from dml_core.evaluation.retrieval import count_relevant, score_retrieval, score_synthetic
 
 
@@ -46,9 +47,11 @@ def evaluate_embeddings(
     """Returns every configured metric by name, in the order of the report.
 
     By class: `recall_at_K`, `r_precision`, `map_at_r`; if configured `nmi` and `pair_f1` (over all
-    images), the retrieval scores of binarised embeddings with the prefix `binary_`, and
-    `synthetic_recall_at_K` (over all images). With continuous labels: `mean_label_distance_at_K`,
-    `ndcg_at_K`. Last the counts `num_queries` and `num_queries_left_out` of the retrieval by class.
+    images), the retrieval scores of binarised embeddings with the prefix `binary_`,
+    `fnmr_at_fmr_F` and `threshold_at_fmr_F` for each false match rate F (over pairs; absent with
+    one class), and `synthetic_recall_at_K` (over all images). With continuous labels:
+    `mean_label_distance_at_K`, `ndcg_at_K`. Last the counts `num_queries` and
+    `num_queries_left_out` of the retrieval by class.
     Metrics by class are absent if no query shares its class with a gallery item, as in data with
     continuous labels only. The inputs are not modified.
 
@@ -89,6 +92,7 @@ def evaluate_embeddings(
         numbers |= _retrieval_numbers(vectors, class_ids, sets, config=chosen, metric=metric)
         numbers |= _clustering_numbers(vectors, class_ids, config=chosen, metric=metric, seed=seed)
         numbers |= _binary_numbers(vectors, class_ids, sets, config=chosen)
+        numbers |= _match_numbers(vectors, class_ids, sets, config=chosen, metric=metric)
         numbers |= _synthetic_numbers(vectors, class_ids, config=chosen, metric=metric)
     if continuous is not None:
         values = check_continuous(_as_array(continuous), num_rows=len(vectors))
@@ -167,6 +171,29 @@ def _binary_numbers(
     find = BinarySearch(queries, gallery, block_size=config.block_size)
     scores = score_retrieval(find, *sets.split(labels), recall_at=config.recall_at)
     return scores.named("binary_")
+
+
+def _match_numbers(
+    embeddings: FloatArray,
+    labels: IntArray,
+    sets: QueryAndGallery,
+    *,
+    config: EvaluationConfig,
+    metric: Metric,
+) -> dict[str, float]:
+    if not config.match_rates:
+        return {}
+    (queries, gallery), (query_labels, gallery_labels) = sets.split(embeddings), sets.split(labels)
+    found = find_operating_points(
+        queries,
+        query_labels,
+        gallery,
+        gallery_labels,
+        rates=config.match_rates,
+        metric=metric,
+        block_size=config.block_size,
+    )
+    return found.named()
 
 
 def _clustering_numbers(

@@ -102,7 +102,7 @@ def evaluate_checkpoint(
     plain = embed_with_checkpoint(checkpoint, images, content_hash=content_hash)
     scores = _score(plain, checkpoint, images, evaluation)
     # Occluded images are scored by retrieval only; clustering them is too expensive.
-    left_out = {"clustering": False, "binary": False, "synthetic_points": 0}
+    left_out = {"clustering": False, "binary": False, "match_rates": (), "synthetic_points": 0}
     quick = evaluation.model_copy(update=left_out)
     for size in evaluation.occlusion:
         for place in ("center", "boundary"):

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dml_core.config import TrialConfig
+from dml_core.evaluation.operating_points import name_points
 
 Split = Literal["test", "validation"]
-LOWER_IS_BETTER = ("mean_label_distance_at_", "cost.", "train.loss")
+LOWER_IS_BETTER = ("mean_label_distance_at_", "fnmr_at_fmr_", "cost.", "train.loss")
 """Parts of the names of metrics for which lower is better."""
 
 TRAIN_METRICS = (
@@ -34,8 +35,8 @@ _NUMBER = r"(\d+(?:\.\d+)?)"
 def list_metrics(config: TrialConfig, split: Split) -> list[str]:
     """Returns the metrics of a split by name, without the counts.
 
-    Validation omits clustering, binarised embeddings and occlusion, which take longer than an
-    epoch.
+    Validation omits clustering, binarised embeddings, operating points and occlusion, which take
+    longer than an epoch.
     """
     evaluation = config.evaluation
     retrieval = [*(f"recall_at_{k}" for k in evaluation.recall_at), "r_precision", "map_at_r"]
@@ -50,13 +51,14 @@ def list_metrics(config: TrialConfig, split: Split) -> list[str]:
         return retrieval + synthetic + continuous
     clustering = ["nmi", "pair_f1"] if evaluation.clustering else []
     binary = [f"binary_{name}" for name in retrieval] if evaluation.binary else []
+    matches = name_points(evaluation.match_rates)
     occluded = [
         f"occluded_{place}_{size:g}_{name}"
         for size in evaluation.occlusion
         for place in ("center", "boundary")
         for name in retrieval + continuous
     ]
-    return retrieval + clustering + binary + synthetic + continuous + occluded
+    return retrieval + clustering + binary + matches + synthetic + continuous + occluded
 
 
 def split_reducer(metric: str) -> tuple[str, str]:
@@ -86,7 +88,14 @@ def is_higher_better(metric: str) -> bool:
     return not any(part in metric for part in LOWER_IS_BETTER)
 
 
-_PLAIN = ("mean_label_distance_at_", "_distance", "_similarity", "left_out_pairs", "train.loss")
+_PLAIN = (
+    "mean_label_distance_at_",
+    "threshold_at_fmr_",
+    "_distance",
+    "_similarity",
+    "left_out_pairs",
+    "train.loss",
+)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ FREE_KEYS = frozenset(
         "evaluation.kmeans_iterations",
         "evaluation.kmeans_restarts",
         "evaluation.binary",
+        "evaluation.match_rates",
         "evaluation.occlusion",
     }
 )

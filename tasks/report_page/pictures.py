@@ -232,10 +232,16 @@ _CURVES = {
 
 
 def draw_figures(study: ResolvedStudy, observations: Observations, folder: Path) -> list[Picture]:
-    """Writes the study's figures to a folder: figure, figure-2, and so on; the main one first."""
+    """Writes the study's figures to a folder: figure, figure-2, and so on; the main one first.
+
+    A study with two or more false match rates also has the curve over them.
+    """
     definition = study.definition
+    listed = [definition.figure, *definition.figures]
+    if not any(MATCH_CURVE in figure.y for figure in listed):
+        listed += _make_match_figure(study)
     pictures = []
-    for number, figure in enumerate((definition.figure, *definition.figures), start=1):
+    for number, figure in enumerate(listed, start=1):
         stem = folder / ("figure" if number == 1 else f"figure-{number}")
         published = definition.published if number == 1 else ()
         draw_figure(study, observations, figure, target=stem, published=published)
@@ -253,6 +259,17 @@ def draw_figures(study: ResolvedStudy, observations: Observations, folder: Path)
             )
         )
     return pictures
+
+
+MATCH_CURVE = "test.fnmr_at_fmr_*"
+
+
+def _make_match_figure(study: ResolvedStudy) -> list[Figure]:
+    rates = {len(study.arm_config(arm.name).evaluation.match_rates) for arm in study.arms}
+    if max(rates) < 2:
+        return []
+    title = "Pairs of one class that are missed, over the false match rate"
+    return [Figure(kind="lines", x="*", y=(MATCH_CURVE,), log_x=True, title=title)]
 
 
 def draw_pictures(

@@ -125,6 +125,8 @@ _NAMES = {
 _PATTERNS = (
     (r"^recall_at_(.+)$", r"R@\1"),
     (r"^ndcg_at_(.+)$", r"nDCG@\1"),
+    (r"^fnmr_at_fmr_(.+)$", r"FNMR at FMR \1"),
+    (r"^threshold_at_fmr_(.+)$", r"threshold at FMR \1"),
     (r"^mean_label_distance_at_(.+)$", r"label distance@\1"),
 )
 _AXES = {
@@ -133,6 +135,8 @@ _AXES = {
     "seconds": "training time (s)",
     "hardness": "hardness of the sample",
 }
+_STARS = {"occluded_": "hidden share of the side", "_at_fmr_": "false match rate (FMR)"}
+"""What the star of a metric stands for, by a part of the metric's name; otherwise K."""
 _SPLITS = {"test": "test classes", "validation": "validation classes"}
 
 
@@ -170,7 +174,7 @@ def _name_score(name: str) -> str:
         return f"{_name_score(hidden[3])}, {place} hidden{size}"
     for pattern, short in _PATTERNS:
         if re.match(pattern, name):
-            return re.sub(pattern, short, name).replace("@*", "@K")
+            return re.sub(pattern, short, name).replace("@*", "@K").removesuffix(" at FMR *")
     return _NAMES.get(name, name.replace("_", " "))
 
 
@@ -207,7 +211,8 @@ def with_unit(text: str, metric: str) -> str:
 def label_axis(key: str, metrics: tuple[str, ...] = ()) -> str:
     """Returns the label of the x axis for a figure's x."""
     if key == "*":
-        return "hidden share of the side" if "occluded" in "".join(metrics) else "K"
+        named = "".join(metrics)
+        return next((label for part, label in _STARS.items() if part in named), "K")
     return _AXES.get(key, key)
 
 

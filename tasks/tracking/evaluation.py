@@ -319,10 +319,11 @@ def _estimate(scores: Scores) -> dict[str, dict[str, float]]:
     """Returns `METRIC.low`, `METRIC.high` and `METRIC.p_better` for each arm.
 
     Scores of occluded images have none: they are many, and MLflow's page is slow with many columns.
+    Neither have thresholds, of which no value is better.
     """
     names = {name for by_seed in scores.values() for each in by_seed.values() for name in each}
     found: dict[str, dict[str, float]] = {arm: {} for arm in scores}
-    for name in sorted(n for n in names if not n.startswith(("num_", "occluded_"))):
+    for name in sorted(n for n in names if not n.startswith(("num_", "occluded_", "threshold_"))):
         by_arm = {
             arm: {seed: each[name] for seed, each in by_seed.items() if _is_finite(each.get(name))}
             for arm, by_seed in scores.items()

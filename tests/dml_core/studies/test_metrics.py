@@ -15,6 +15,7 @@ LOSSES = Path(__file__).parents[3] / "dml_core" / "losses"
 EVERYTHING = {
     "data.continuous_labels": ["rotation"],
     "evaluation.binary": True,
+    "evaluation.match_rates": [0.1, 0.00001],
     "evaluation.recall_at": [1, 3],
     "evaluation.label_at": [2],
     "evaluation.ndcg_at": [3],
@@ -59,6 +60,7 @@ def test_validation_omits_expensive_metrics():
         ("ndcg_at_*", "ndcg_at_50", 50),
         ("occluded_center_*_recall_at_1", "occluded_center_0.25_recall_at_1", 0.25),
         ("occluded_center_*_recall_at_1", "occluded_boundary_0.25_recall_at_1", None),
+        ("fnmr_at_fmr_*", "fnmr_at_fmr_0.00001", 0.00001),
         ("recall_at_*", "binary_recall_at_1", None),
         ("recall.at_*", "recall_at_1", None),
     ],
@@ -86,6 +88,7 @@ def test_less_cost_and_less_loss_are_better(metric):
     assert not is_higher_better(metric)
 
 
-def test_of_scores_only_distances_are_better_when_lower():
+def test_of_scores_only_distances_and_missed_pairs_are_better_when_lower():
     assert is_higher_better("test.recall_at_1")
+    assert not is_higher_better("test.fnmr_at_fmr_0.001")
     assert not is_higher_better("test.mean_label_distance_at_5")

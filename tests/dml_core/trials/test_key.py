@@ -34,6 +34,7 @@ FREELY_CHANGED = {
     "evaluation__clustering": True,
     "evaluation__kmeans_iterations": 7,
     "evaluation__kmeans_restarts": 3,
+    "evaluation__match_rates": [0.01],
     "evaluation__binary": True,
 }
 

@@ -1,5 +1,12 @@
+import csv
+
+import pytest
+
 from dml_core.analysis.history import Result
-from tasks.report_page.pictures import MOST_DRAWN, champion_interval, draw_history
+from dml_core.analysis.observations import Observations
+from tasks.report_page.pictures import MOST_DRAWN, champion_interval, draw_figures, draw_history
+from tests.references.observed_studies import GRID
+from tests.references.written_studies import read_study
 
 
 def make_result(number, **knobs):
@@ -33,3 +40,43 @@ def test_one_result_of_one_seed_and_very_many_results_are_drawn(tmp_path):
     many = [make_result(number) for number in range(MOST_DRAWN + 5)]
     _, svg = draw_history(many, tmp_path / "many", title="")
     assert "c0ffee04" not in svg.read_text()
+
+
+def observe_rates(*rates):
+    """Scores of two arms with two seeds, which miss fewer pairs at larger false match rates."""
+    return Observations(
+        scores={
+            f"batch_size-{size}": {
+                seed: {f"fnmr_at_fmr_{rate}": size / 100 - rate + seed / 100 for rate in rates}
+                | {"recall_at_1": 0.5}
+                for seed in (0, 1)
+            }
+            for size in (30, 60)
+        }
+    )
+
+
+def test_two_false_match_rates_are_drawn_as_a_curve_with_intervals(tmp_path):
+    study = read_study(tmp_path, GRID + "fixed: {evaluation.match_rates: [0.01, 0.1]}")
+    _, curve = draw_figures(study, observe_rates(0.01, 0.1), tmp_path)
+    assert "missed" in curve.alt
+    with open(tmp_path / "figure-2.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["series"] == "batch_size-30"]
+    assert [(float(row["x"]), float(row["mean"])) for row in rows] == [
+        (0.01, pytest.approx(0.295)),
+        (0.1, pytest.approx(0.205)),
+    ]
+    assert float(rows[0]["low"]) < 0.295 < float(rows[0]["high"])
+    drawn = (tmp_path / "figure-2.svg").read_text()
+    assert "<!-- false match rate (FMR) -->" in drawn
+
+
+def test_one_false_match_rate_has_no_curve_and_a_listed_one_is_drawn_once(tmp_path):
+    rate = read_study(tmp_path, GRID + "fixed: {evaluation.match_rates: [0.01]}")
+    assert len(draw_figures(rate, observe_rates(0.01), tmp_path)) == 1
+    listed = (
+        "fixed: {evaluation.match_rates: [0.01, 0.1]}\n"
+        "figure: {kind: lines, x: '*', y: test.fnmr_at_fmr_*}\n"
+    )
+    study = read_study(tmp_path, GRID + listed)
+    assert len(draw_figures(study, observe_rates(0.01, 0.1), tmp_path)) == 1
