@@ -61,6 +61,8 @@ class TrunkConfig(Section):
 
 Rank = Annotated[int, Field(ge=1, le=1_000_000)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+Corruption = Literal["blur", "noise", "jpeg", "rotation", "crop"]
+Severity = Annotated[int, Field(ge=1, le=5)]
 SearchDevice = Literal["cpu", "gpu"]
 
 
@@ -86,6 +88,10 @@ class EvaluationConfig(Section):
     pairs of images; empty: none."""
     occlusion: tuple[Share, ...] = ()
     """Sides of the black square that occludes each image, as shares of its side; empty: none."""
+    corruptions: tuple[Corruption, ...] = ()
+    """Corruptions of each image under which a model is scored again; empty: none."""
+    severities: tuple[Severity, ...] = Field(default=(1, 3, 5), min_length=1)
+    """Severities of the corruptions, from 1 (slight) to 5."""
     synthetic_points: int = Field(default=0, ge=0, le=256)
     """Synthetic points between the two images of a pair that are searched as queries; 0 omits
     `synthetic_recall_at_K`."""

@@ -261,7 +261,6 @@ def embed(
     device: torch.device,
     workers: int = 0,
     use_bfloat16: bool = False,
-    change: Callable[[Tensor], Tensor] | None = None,
 ) -> np.ndarray:
     """Returns the (N, D) float32 embeddings of all images, in their order.
 
@@ -272,15 +271,13 @@ def embed(
         device: device of the network.
         workers: threads that prefetch inputs.
         use_bfloat16: whether to run the network under autocast.
-        change: applied to each batch of inputs first, such as an occlusion.
     """
     parts = []
     with torch.inference_mode():
         for _, batch in plain_batches(inputs, batch_size=batch_size, workers=workers):
             moved = batch.to(device, non_blocking=True)
-            changed = change(moved) if change else moved
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=use_bfloat16):
-                parts.append(network(changed).float().cpu().numpy())
+                parts.append(network(moved).float().cpu().numpy())
     return np.concatenate(parts)
 
 

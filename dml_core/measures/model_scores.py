@@ -1,25 +1,22 @@
 """Scores models on a set of images: trained models, winners of a sweep, untrained baselines."""
 
-# B = batch, C = channels, H = height, W = width
-
 import logging
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dml_core.config import TrialConfig
+from dml_core.config.image_changes import ImageChange, list_changes
 from dml_core.config.trial import EvaluationConfig
 from dml_core.data.inputs import ImageInputs, Inputs
 from dml_core.data.parallel import WorkerDied, map_in_order
 from dml_core.data.prepared import ImageSet, open_test
 from dml_core.evaluation.evaluate import embed, evaluate_embeddings
+from dml_core.measures.image_changes import ChangedInputs
 from dml_core.models.building import build_model
 from dml_core.models.embedding_model import EmbeddingModel, place_model
 from dml_core.process_memory import prepare_memory
@@ -27,46 +24,6 @@ from dml_core.training.activations import CachedActivations, is_cached
 from dml_core.training.checkpoint import Checkpoint, load_checkpoint, weights_must_fit
 from dml_core.training.determinism import choose_device, limited_threads
 from dml_core.training.state import build_trial_model
-
-Place = Literal["center", "boundary"]
-
-
-def occlude(images: Tensor, *, size: float, place: Place, fill: float | Tensor = 0.0) -> Tensor:
-    """Returns a copy of the images with a region covered.
-
-    `center` covers a central square with `size` times the image's sides. `boundary` covers a
-    frame along the border with the same area, `size` squared of the image. Both hide the same
-    number of pixels (up to whole rows and columns), so their curves are comparable.
-
-    Args:
-        images: (B, C, H, W), or any (..., H, W).
-        size: side of the square as a share of the image's side, from 0 (nothing) to 1 (all).
-        place: region to cover.
-        fill: value of black. After a normalisation by channel it is (0 - mean) / std, as a tensor
-            of shape (C, 1, 1).
-    """
-    if not 0 <= size <= 1:
-        raise ValueError(
-            f"evaluation.occlusion must hold shares of the image's side from 0 to 1. Got {size}."
-        )
-    if place not in ("center", "boundary"):
-        raise ValueError(f"occlude: place must be 'center' or 'boundary'. Got {place!r}.")
-    # A frame that covers size² of the image leaves a square of 1 - size².
-    square = size if place == "center" else math.sqrt(1 - size * size)
-    inside = _central_square(images, side=square)
-    covered = inside if place == "center" else ~inside
-    black = torch.as_tensor(fill, dtype=images.dtype, device=images.device)
-    return torch.where(covered, black, images)
-
-
-def _central_square(images: Tensor, *, side: float) -> Tensor:
-    """Returns an (H, W) mask of the central box with `side` times the image's sides."""
-    height, width = images.shape[-2:]
-    inside = torch.zeros(height, width, dtype=torch.bool, device=images.device)
-    rows, columns = round(side * height), round(side * width)
-    top, left = (height - rows) // 2, (width - columns) // 2
-    inside[top : top + rows, left : left + columns] = True
-    return inside
 
 
 def load_trained_model(checkpoint: Checkpoint) -> EmbeddingModel:
@@ -101,20 +58,18 @@ def evaluate_checkpoint(
     on_progress("embedding and searching")
     plain = embed_with_checkpoint(checkpoint, images, content_hash=content_hash)
     scores = _score(plain, checkpoint, images, evaluation)
-    # Occluded images are scored by retrieval only; clustering them is too expensive.
+    # Changed images are scored by retrieval only; clustering them is too expensive.
     left_out = {"clustering": False, "binary": False, "match_rates": (), "synthetic_points": 0}
     quick = evaluation.model_copy(update=left_out)
-    for size in evaluation.occlusion:
-        for place in ("center", "boundary"):
-            on_progress(f"occlusion of {size:g} at the {place}")
-            change = partial(occlude, size=size, place=place)
-            embeddings = embed_with_checkpoint(checkpoint, images, change=change)
-            occluded = _score(embeddings, checkpoint, images, quick)
-            scores |= {
-                f"occluded_{place}_{size:g}_{name}": value
-                for name, value in occluded.items()
-                if not name.startswith("num_")
-            }
+    for change in list_changes(evaluation):
+        on_progress(str(change))
+        embeddings = embed_with_checkpoint(checkpoint, images, change=change)
+        changed = _score(embeddings, checkpoint, images, quick)
+        scores |= {
+            f"{change.prefix}{name}": value
+            for name, value in changed.items()
+            if not name.startswith("num_")
+        }
     return scores
 
 
@@ -123,7 +78,7 @@ def embed_with_checkpoint(
     images: ImageSet,
     *,
     content_hash: str = "",
-    change: Callable[[Tensor], Tensor] | None = None,
+    change: ImageChange | None = None,
 ) -> np.ndarray:
     """Returns the (N, D) float32 embeddings of the images by the checkpoint's model.
 
@@ -132,7 +87,7 @@ def embed_with_checkpoint(
         images: the images to embed.
         content_hash: hash of the prepared data. With it, activations of frozen blocks are cached
             beside the data and shared by all models with these blocks.
-        change: applied to each batch of pixels first, such as an occlusion.
+        change: applied to the pixels first, such as an occlusion.
     """
     config = checkpoint.config
     device = choose_device(config.training.device)
@@ -141,7 +96,7 @@ def embed_with_checkpoint(
         place_model(model, device=device, channels_last=config.training.channels_last)
         network: Callable[[Tensor], Tensor] = model
         pixels = ImageInputs(images, size_px=config.input_size_px, config=config.augmentation)
-        inputs: Inputs = pixels
+        inputs: Inputs = ChangedInputs(pixels, change) if change else pixels
         if content_hash and change is None and is_cached(model, config):
             network = model.forward_from
             cached = CachedActivations(
@@ -155,7 +110,6 @@ def embed_with_checkpoint(
             device=device,
             workers=config.training.loader_workers,
             use_bfloat16=config.training.precision == "bfloat16",
-            change=change,
         )
 
 
@@ -249,8 +203,8 @@ def evaluate_untrained(
     """Returns what no training gives on the test images, by name and metric.
 
     `bare features` are those of pretrained networks, one entry for each network; where no
-    configuration has pretrained weights, `pixels` are compared instead. Clustering and occlusion
-    are left out, since they would take longer than the rest.
+    configuration has pretrained weights, `pixels` are compared instead. Clustering and changed
+    images are left out, since they would take longer than the rest.
     """
     networks: dict[tuple[str, ...], TrialConfig] = {}
     for config in configs:
@@ -259,7 +213,7 @@ def evaluate_untrained(
     pretrained = [each for each in networks.values() if each.model.weights != "none"]
     found = {}
     for config in pretrained or list(networks.values())[:1]:
-        quick = config.evaluation.model_copy(update={"clustering": False, "occlusion": ()})
+        quick = config.evaluation.model_copy(update={"clustering": False})
         config = config.model_copy(update={"evaluation": quick})
         if not pretrained:
             found[PIXELS] = evaluate_raw_pixels(images, config)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dml_core.config import TrialConfig
+from dml_core.config.image_changes import list_changes
 from dml_core.evaluation.operating_points import name_points
 
 Split = Literal["test", "validation"]
@@ -35,8 +36,8 @@ _NUMBER = r"(\d+(?:\.\d+)?)"
 def list_metrics(config: TrialConfig, split: Split) -> list[str]:
     """Returns the metrics of a split by name, without the counts.
 
-    Validation omits clustering, binarised embeddings, operating points and occlusion, which take
-    longer than an epoch.
+    Validation omits clustering, binarised embeddings, operating points and changed images, which
+    take longer than an epoch.
     """
     evaluation = config.evaluation
     retrieval = [*(f"recall_at_{k}" for k in evaluation.recall_at), "r_precision", "map_at_r"]
@@ -52,13 +53,12 @@ def list_metrics(config: TrialConfig, split: Split) -> list[str]:
     clustering = ["nmi", "pair_f1"] if evaluation.clustering else []
     binary = [f"binary_{name}" for name in retrieval] if evaluation.binary else []
     matches = name_points(evaluation.match_rates)
-    occluded = [
-        f"occluded_{place}_{size:g}_{name}"
-        for size in evaluation.occlusion
-        for place in ("center", "boundary")
+    changed = [
+        f"{change.prefix}{name}"
+        for change in list_changes(evaluation)
         for name in retrieval + continuous
     ]
-    return retrieval + clustering + binary + matches + synthetic + continuous + occluded
+    return retrieval + clustering + binary + matches + synthetic + continuous + changed
 
 
 def split_reducer(metric: str) -> tuple[str, str]:

@@ -34,6 +34,8 @@ FREE_KEYS = frozenset(
         "evaluation.binary",
         "evaluation.match_rates",
         "evaluation.occlusion",
+        "evaluation.corruptions",
+        "evaluation.severities",
     }
 )
 """Where a trial runs, where its files are, and what only the test uses: no number of a training or

@@ -135,7 +135,11 @@ _AXES = {
     "seconds": "training time (s)",
     "hardness": "hardness of the sample",
 }
-_STARS = {"occluded_": "hidden share of the side", "_at_fmr_": "false match rate (FMR)"}
+_STARS = {
+    "occluded_": "hidden share of the side",
+    "corrupted_": "severity",
+    "_at_fmr_": "false match rate (FMR)",
+}
 """What the star of a metric stands for, by a part of the metric's name; otherwise K."""
 _SPLITS = {"test": "test classes", "validation": "validation classes"}
 
@@ -172,6 +176,10 @@ def _name_score(name: str) -> str:
         place = {"center": "centre", "boundary": "border"}[hidden[1]]
         size = "" if hidden[2] == "*" else f" {hidden[2]}"
         return f"{_name_score(hidden[3])}, {place} hidden{size}"
+    corrupted = re.match(r"^corrupted_([a-z]+)_([^_]+)_(.+)$", name)
+    if corrupted:
+        severity = "" if corrupted[2] == "*" else f" {corrupted[2]}"
+        return f"{_name_score(corrupted[3])}, {corrupted[1]}{severity}"
     for pattern, short in _PATTERNS:
         if re.match(pattern, name):
             return re.sub(pattern, short, name).replace("@*", "@K").removesuffix(" at FMR *")

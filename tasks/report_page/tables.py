@@ -13,6 +13,7 @@ from typing import Any
 from dml_core.analysis.estimates import Interval
 from dml_core.analysis.observations import Observations
 from dml_core.analysis.summary import ArmSummary, StudySummary
+from dml_core.config.image_changes import is_of_changed_images
 from dml_core.data.duplicates import ACROSS_SPLITS, describe_leaks
 from dml_core.data.prepared_info import load_info
 from dml_core.data.records import DatasetError
@@ -107,7 +108,7 @@ def make_factor_table(summary: StudySummary, *, metric: str) -> Table | None:
 def make_metric_table(study: ResolvedStudy, observations: Observations) -> Table | None:
     """Returns every test metric of every arm; None where there is none.
 
-    Scores of occluded images are many and drawn as curves; only the CSV files list them.
+    Scores of changed images are many and drawn as curves; only the CSV files list them.
     """
     found = {
         name
@@ -116,7 +117,7 @@ def make_metric_table(study: ResolvedStudy, observations: Observations) -> Table
         for name in each
     }
     ordered = [n for arm in study.arms for n in list_metrics(study.arm_config(arm.name), "test")]
-    names = [n for n in dict.fromkeys(ordered) if n in found and not n.startswith("occluded_")]
+    names = [n for n in dict.fromkeys(ordered) if n in found and not is_of_changed_images(n)]
     if not names:
         return None
     rows = []

@@ -13,6 +13,7 @@ from prefect import get_run_logger, task
 
 from dml_core.analysis.recommendation import estimate_arms
 from dml_core.config import TrialConfig
+from dml_core.config.image_changes import is_of_changed_images
 from dml_core.config.loading import to_flat_dict
 from dml_core.measures.results import WinnerFolder, read_scores
 from dml_core.studies.metrics import is_higher_better
@@ -318,12 +319,14 @@ def _average(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def _estimate(scores: Scores) -> dict[str, dict[str, float]]:
     """Returns `METRIC.low`, `METRIC.high` and `METRIC.p_better` for each arm.
 
-    Scores of occluded images have none: they are many, and MLflow's page is slow with many columns.
+    Scores of changed images have none: they are many, and MLflow's page is slow with many columns.
     Neither have thresholds, of which no value is better.
     """
     names = {name for by_seed in scores.values() for each in by_seed.values() for name in each}
     found: dict[str, dict[str, float]] = {arm: {} for arm in scores}
-    for name in sorted(n for n in names if not n.startswith(("num_", "occluded_", "threshold_"))):
+    for name in sorted(names):
+        if name.startswith(("num_", "threshold_")) or is_of_changed_images(name):
+            continue
         by_arm = {
             arm: {seed: each[name] for seed, each in by_seed.items() if _is_finite(each.get(name))}
             for arm, by_seed in scores.items()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dml_core.config import resolve_trial_config
+from dml_core.config.image_changes import is_of_changed_images
 from dml_core.evaluation.evaluate import evaluate_embeddings
 from dml_core.studies.metrics import TRAIN_METRICS, is_higher_better, list_metrics, match_star
 
@@ -38,12 +39,13 @@ def test_the_names_are_those_that_an_evaluation_gives(layer):
     assert list_metrics(config, "test") == given
 
 
-def test_occluded_metrics_are_named_by_place_and_size():
-    config = resolve_trial_config({"evaluation.occlusion": [0.25]})
-    names = list_metrics(config, "test")
+def test_metrics_of_changed_images_are_named_by_change_and_amount():
+    layer = {"evaluation.occlusion": [0.25], "evaluation.corruptions": ["blur"]}
+    names = list_metrics(resolve_trial_config(layer), "test")
     assert "occluded_center_0.25_recall_at_1" in names
     assert "occluded_boundary_0.25_map_at_r" in names
-    assert not any("nmi" in name for name in names if name.startswith("occluded"))
+    assert "corrupted_blur_3_recall_at_1" in names
+    assert not any("nmi" in name for name in names if is_of_changed_images(name))
 
 
 def test_validation_omits_expensive_metrics():
@@ -60,6 +62,7 @@ def test_validation_omits_expensive_metrics():
         ("ndcg_at_*", "ndcg_at_50", 50),
         ("occluded_center_*_recall_at_1", "occluded_center_0.25_recall_at_1", 0.25),
         ("occluded_center_*_recall_at_1", "occluded_boundary_0.25_recall_at_1", None),
+        ("corrupted_blur_*_recall_at_1", "corrupted_blur_3_recall_at_1", 3),
         ("fnmr_at_fmr_*", "fnmr_at_fmr_0.00001", 0.00001),
         ("recall_at_*", "binary_recall_at_1", None),
         ("recall.at_*", "recall_at_1", None),

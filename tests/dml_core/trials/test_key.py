@@ -35,6 +35,8 @@ FREELY_CHANGED = {
     "evaluation__kmeans_iterations": 7,
     "evaluation__kmeans_restarts": 3,
     "evaluation__match_rates": [0.01],
+    "evaluation__corruptions": ["blur"],
+    "evaluation__severities": [2],
     "evaluation__binary": True,
 }
 

@@ -209,6 +209,8 @@ def test_the_factors_have_their_table():
         ("test.binary_recall_at_1", "R@1 of binary codes", "R@1 of binary codes, test classes (%)"),
         ("test.occluded_center_0.2_recall_at_1", "R@1, centre hidden 0.2",
          "R@1, centre hidden 0.2, test classes (%)"),
+        ("test.corrupted_blur_3_recall_at_1", "R@1, blur 3", "R@1, blur 3, test classes (%)"),
+        ("test.corrupted_blur_*_recall_at_1", "R@1, blur", "R@1, blur, test classes (%)"),
         ("test.fnmr_at_fmr_0.01", "FNMR at FMR 0.01", "FNMR at FMR 0.01, test classes (%)"),
         ("test.fnmr_at_fmr_*", "FNMR", "FNMR, test classes (%)"),
         ("test.threshold_at_fmr_0.01", "threshold at FMR 0.01",
