@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from dml_core.trials.objects import BucketUnavailable
+
 NO_ROOM_BYTES = 64 * 2**10
 """Below this a disk counts as full: not even a checkpoint of the smallest model fits."""
 _NO_MEMORY = (
@@ -85,6 +87,10 @@ class OutOfMemory(RuntimeError):
     """A process ran out of memory; its parent may retry in another process."""
 
 
+class BucketAway(MachineFault):
+    """The bucket with the journals did not answer for long; the message names it."""
+
+
 class OtherCode(MachineFault):
     """A worker's code or libraries differ from its sweep's; the message names them."""
 
@@ -102,7 +108,11 @@ def clear_machine_faults(folder: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, MachineFault) or (fault := find_fault(error, folder)) is None:
+        if isinstance(error, MachineFault):
+            raise
+        if (away := _find_away(error)) is not None:
+            raise away from error
+        if (fault := find_fault(error, folder)) is None:
             raise
         raise fault.at(folder) from error
 
@@ -111,12 +121,14 @@ def raise_machine_fault(error: Exception, folder: Path) -> None:
     """Raises the fault of the machine that caused an error, if there is one.
 
     Raises:
-        MachineFault: where the folder cannot be written to.
+        MachineFault: where the folder cannot be written to, or the bucket does not answer.
         OutOfMemory: where this process ran out of memory.
         OtherCode: where another worker of the trial raised it.
     """
     if isinstance(error, MachineFault):
         raise error
+    if (away := _find_away(error)) is not None:
+        raise away from error
     if (fault := find_fault(error, folder)) is not None:
         raise fault.at(folder) from error
     if is_out_of_memory(error):
@@ -138,11 +150,22 @@ def recall_fault(text: str, folder: Path) -> MachineFault | None:
 
     On a full disk Tune cannot write the traceback, so the disk itself is checked too.
     """
-    if OtherCode.__name__ in text:
-        return OtherCode(text.rpartition(f"{OtherCode.__name__}: ")[2].strip())
+    for told in (OtherCode, BucketAway):
+        if told.__name__ in text:
+            return told(text.rpartition(f"{told.__name__}: ")[2].strip())
     kinds = (kind for kind in _BY_NAME if kind.__name__ in text)
     full = DiskFull.at(folder) if _has_no_room(folder) else None
     return next((kind.at(folder) for kind in kinds), full)
+
+
+def _find_away(error: BaseException) -> BucketAway | None:
+    for cause in _causes(error):
+        if isinstance(cause, BucketUnavailable):
+            return BucketAway(
+                f"{cause} The run was stopped; all finished trials and epochs are kept. The same "
+                "command resumes when it answers again."
+            )
+    return None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

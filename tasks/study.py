@@ -99,6 +99,11 @@ class StudyContext:
         return self._results / ".trials"
 
     @property
+    def store_location(self) -> str:
+        """The store of the journals: `trials_folder`, or the bucket of sweep.storage."""
+        return self.project.pipeline.sweep.storage or str(self.trials_folder)
+
+    @property
     def sweep_folder(self) -> Path:
         """The sweep's outputs: trials.parquet and the winners."""
         return self._results / self.request.folder_name / "sweep"

@@ -24,8 +24,22 @@ class RayConfig(Section):
     """Timeout for connecting to a running cluster."""
 
 
+def _check_is_address(address: str) -> str:
+    """Rejects what is no address, and credentials within one, without repeating them."""
+    if address and not re.fullmatch(r"[a-z][a-z0-9+.\-]*://[^\s?#@]+", address):
+        raise ValueError(
+            "must be empty, or an address without credentials and arguments, such as "
+            "s3://bucket/prefix. Credentials belong into the environment or the node's role, "
+            "another endpoint into AWS_ENDPOINT_URL"
+        )
+    return address
+
+
 class SweepConfig(Section):
     """Defaults for the budget and the search of a study."""
+
+    # Pydantic would print the rejected value, which may hold a password.
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     max_failed_fraction: float = Field(default=0.25, ge=0, le=1)
     """A sweep stops if a larger share of its trials failed with an error; pruned, diverged and
@@ -45,6 +59,10 @@ class SweepConfig(Section):
     """Folder with one subfolder for the results of each study."""
     reports_root: str = "reports"
     """Folder with one subfolder for the report of each study."""
+    storage: Annotated[str, AfterValidator(_check_is_address)] = ""
+    """Address of fsspec for journals, checkpoints and ledgers, such as s3://bucket/prefix, so that
+    nodes and drivers need no shared folder; credentials come from the environment or the node's
+    role. Empty keeps them in results_root."""
 
 
 def _check_has_no_password(address: str) -> str:

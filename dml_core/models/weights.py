@@ -5,6 +5,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +22,28 @@ class UnsafeFile(ValueError):
     """A file of tensors has malicious content; the message gives the reason."""
 
 
-def load_plain(path: Path) -> Any:
+def load_plain(file: Path | BytesIO) -> Any:
     """Returns the tensors and plain values of a file; other content raises torch's own errors.
 
     Raises:
         UnsafeFile: if the content would take far more memory than the file's size.
     """
-    _check_is_not_compressed(path)
-    content = torch.load(path, map_location="cpu", weights_only=True)
+    _check_is_not_compressed(file)
+    if isinstance(file, BytesIO):
+        file.seek(0)
+    content = torch.load(file, map_location="cpu", weights_only=True)
     _count(content, MAX_VALUES)
     return content
 
 
-def _check_is_not_compressed(path: Path) -> None:
+def _check_is_not_compressed(file: Path | BytesIO) -> None:
     # torch.save does not compress, so its members are never larger than the file.
-    if not zipfile.is_zipfile(path):
+    if not zipfile.is_zipfile(file):
         return
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(file) as archive:
         claimed = sum(member.file_size for member in archive.infolist())
-    if claimed > os.path.getsize(path):
+    size = file.getbuffer().nbytes if isinstance(file, BytesIO) else os.path.getsize(file)
+    if claimed > size:
         raise UnsafeFile(f"it would unpack to {claimed:,} bytes, more than its size")
 
 

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,7 @@ class Checkpoint:
 
 def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
     """Writes a checkpoint atomically: after a crash `path` holds the old or the new one."""
-    content = _to_plain(checkpoint)
-    content["digest"] = _digest(content)
+    content = _add_digest(checkpoint)
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".partial")
     try:
@@ -94,6 +94,13 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
         raise
 
 
+def checkpoint_to_bytes(checkpoint: Checkpoint) -> bytes:
+    """Returns the content of a checkpoint's file."""
+    file = BytesIO()
+    torch.save(_add_digest(checkpoint), file)
+    return file.getvalue()
+
+
 def load_checkpoint(path: Path) -> Checkpoint:
     """Reads a checkpoint; runs no code from it.
 
@@ -103,8 +110,25 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """
     if not path.is_file():
         raise FileNotFoundError(f"checkpoint {path} does not exist.")
+    return _read(path, str(path))
+
+
+def checkpoint_from_bytes(content: bytes, name: str) -> Checkpoint:
+    """Returns the checkpoint in the content of its file; runs no code from it.
+
+    Args:
+        content: of the file.
+        name: its address, for messages.
+
+    Raises:
+        DamagedCheckpoint: when it is no checkpoint or does not match its digest.
+    """
+    return _read(BytesIO(content), name)
+
+
+def _read(file: Path | BytesIO, path: str) -> Checkpoint:
     try:
-        content = load_plain(path)
+        content = load_plain(file)
         digest = content.pop("digest")
         is_whole = content["format"] == FORMAT and digest == _digest(content)
     except Exception as error:
@@ -131,15 +155,6 @@ def load_newest_checkpoint(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     return None, refusals
 
 
-def find_checkpoint_damage(path: Path) -> str:
-    """Returns why a checkpoint cannot be used; empty for an intact one."""
-    try:
-        load_checkpoint(path)
-    except (DamagedCheckpoint, FileNotFoundError) as error:
-        return str(error)
-    return ""
-
-
 @contextmanager
 def weights_must_fit() -> Iterator[None]:
     """Converts torch's errors about weights that do not fit to DamagedCheckpoint."""
@@ -163,6 +178,12 @@ def remove_old_checkpoints(folder: Path, *, keep: int) -> None:
         path.unlink(missing_ok=True)
     for path in folder.glob(".*.partial"):
         path.unlink(missing_ok=True)
+
+
+def _add_digest(checkpoint: Checkpoint) -> dict[str, Any]:
+    content = _to_plain(checkpoint)
+    content["digest"] = _digest(content)
+    return content
 
 
 def _to_plain(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -164,6 +164,7 @@ def _start_ranks(config: TrialConfig, folder: Path, port: int) -> list[SpawnProc
 def _run_rank(config_text: str, folder: str, rank: int, port: int) -> None:
     """Trains as one rank above 0 until the training ends, or rank 0 is gone."""
     from dml_core.training.in_folder import train_other_rank
+    from dml_core.trials.journal import Journal
 
     # Ctrl-C reaches all processes of a terminal; rank 0 decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -176,7 +177,8 @@ def _run_rank(config_text: str, folder: str, rank: int, port: int) -> None:
             address=LOOPBACK,
             device=choose_device(config.training.device),
         )
-        train_other_rank(config, open_development(config.data), Path(folder), group=group)
+        journal = Journal.in_folder(Path(folder))
+        train_other_rank(config, open_development(config.data), journal, group=group)
         group.close()
     except WorkerLost:
         # Rank 0 reports the loss itself, if it still can.

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,13 @@ from typing import Any
 from dml_core.config import TrialConfig
 from dml_core.config.loading import to_flat_dict
 from dml_core.data.prepared import DevelopmentData
-from dml_core.training.checkpoint import (
-    Checkpoint,
-    checkpoint_path,
-    find_checkpoint_damage,
-    load_checkpoint,
-    load_newest_checkpoint,
-)
+from dml_core.training.checkpoint import Checkpoint, DamagedCheckpoint
 from dml_core.training.ddp import WorkerGroup
 from dml_core.training.determinism import choose_device
+from dml_core.training.kept import UploadedEpochs, open_checkpoints
 from dml_core.training.report import EpochCallback, EpochReport, TrialResult, keep_in_folder
 from dml_core.training.trial import run_trial
+from dml_core.trials.bucket import BucketStore
 from dml_core.trials.journal import Journal, read_attempt
 from dml_core.trials.key import describe_device
 from dml_core.trials.spec import TrialSpec
@@ -57,33 +54,54 @@ def train_with_journal(
     on_epoch_end: EpochCallback | None = None,
     on_message: Callable[[str], None] = print,
     group: WorkerGroup | None = None,
+    is_judged: bool = False,
 ) -> TrialResult:
     """Trains one model, or resumes its training from the newest intact checkpoint.
 
     Writes `checkpoints/`, `epochs.jsonl` (a line for each epoch) and `result.json`. Finished epochs
-    are not trained again.
+    are not trained again. In a bucket, an epoch is recorded while the next one trains, unless the
+    trial is judged after each epoch.
     """
-    checkpoint, refusals = load_newest_checkpoint(journal.checkpoints)
+    checkpoint, refusals = open_checkpoints(journal).load_newest()
     for refusal in refusals:
         on_message(f"{refusal} The one before it is used.")
     attempt = read_attempt(journal.epochs()) + 1
     device = describe_device(choose_device(config.training.device))
-    # The line of an epoch is written before its checkpoint: after a kill between the two, the epoch
-    # is trained again and its line replaced. In the other order the line would be missing for good.
     journal.keep_epochs(last=checkpoint.epoch if checkpoint else 0)
+    if group is not None:
+        group.set_number("start", checkpoint.epoch if checkpoint else 0)
+    facts = {"device": device, "attempt": attempt}
+    with _recording(journal, facts, on_epoch_end, is_judged=is_judged) as record:
+        result = run_trial(config, data, on_epoch_end=record, resume_from=checkpoint, group=group)
+        if isinstance(record, UploadedEpochs):
+            record.finish()
+    summary = _summarize(result, journal.epochs())
+    journal.write_result({**summary, **facts})
+    return result
+
+
+def _recording(
+    journal: Journal,
+    facts: dict[str, Any],
+    on_epoch_end: EpochCallback | None,
+    *,
+    is_judged: bool,
+) -> AbstractContextManager[EpochCallback]:
+    """Returns the callback that records an epoch and its checkpoint."""
+    if isinstance(journal.store, BucketStore):
+        return UploadedEpochs(
+            journal, journal.store, facts=facts, on_epoch_end=on_epoch_end, waits=is_judged
+        )
     save = keep_in_folder(journal.checkpoints)
 
+    # The line of an epoch is written before its checkpoint: after a kill between the two, the epoch
+    # is trained again and its line replaced. In the other order the line would be missing for good.
     def record(report: EpochReport, state: Checkpoint) -> bool | None:
-        journal.append_epoch({**asdict(report), "device": device, "attempt": attempt})
+        journal.append_epoch({**asdict(report), **facts})
         save(report, state)
         return on_epoch_end(report, state) if on_epoch_end else None
 
-    if group is not None:
-        group.set_number("start", checkpoint.epoch if checkpoint else 0)
-    result = run_trial(config, data, on_epoch_end=record, resume_from=checkpoint, group=group)
-    summary = _summarize(result, journal.epochs())
-    journal.write_result({**summary, "device": device, "attempt": attempt})
-    return result
+    return nullcontext(record)
 
 
 def has_usable_result(journal: Journal, spec: TrialSpec) -> bool:
@@ -96,26 +114,27 @@ def has_usable_result(journal: Journal, spec: TrialSpec) -> bool:
     result = journal.result() or {}
     if spec.phase != "repeat" or result["outcome"] != "finished":
         return True
-    problem = find_checkpoint_damage(checkpoint_path(journal.checkpoints, int(result["epoch"])))
-    if problem:
+    try:
+        open_checkpoints(journal).load(int(result["epoch"]))
+    except (DamagedCheckpoint, FileNotFoundError) as problem:
         LOGGER.warning("%s Its trial resumes from the previous checkpoint.", problem)
-    return not problem
+        return False
+    return True
 
 
 def train_other_rank(
-    config: TrialConfig, data: DevelopmentData, folder: Path, *, group: WorkerGroup
+    config: TrialConfig, data: DevelopmentData, journal: Journal, *, group: WorkerGroup
 ) -> None:
     """Trains as a rank above 0, while rank 0 is in `train_with_journal`; writes nothing.
 
     Args:
         config: that of rank 0.
         data: that of rank 0, or a copy on another machine.
-        folder: that of rank 0, with the checkpoint of a training that resumes.
+        journal: that of rank 0, with the checkpoint of a training that resumes.
         group: this rank's view of the group.
     """
     epoch = group.wait_for_number("start")
-    path = checkpoint_path(folder / "checkpoints", epoch)
-    checkpoint = load_checkpoint(path) if epoch else None
+    checkpoint = open_checkpoints(journal).load(epoch) if epoch else None
     run_trial(config, data, on_epoch_end=_ignore, resume_from=checkpoint, group=group)
 
 

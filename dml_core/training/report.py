@@ -81,11 +81,14 @@ def keep_in_folder(folder: Path) -> EpochCallback:
     """Returns a callback that saves the newest checkpoints of a trial to a folder."""
 
     def save(report: EpochReport, checkpoint: Checkpoint) -> None:
-        training = checkpoint.config.training
-        is_last = report.epoch == report.num_epochs
-        if report.epoch % training.checkpoint_every and not is_last:
-            return
-        save_checkpoint(checkpoint, checkpoint_path(folder, report.epoch))
-        remove_old_checkpoints(folder, keep=training.keep_checkpoints)
+        if is_checkpoint_due(report, checkpoint):
+            save_checkpoint(checkpoint, checkpoint_path(folder, report.epoch))
+            remove_old_checkpoints(folder, keep=checkpoint.config.training.keep_checkpoints)
 
     return save
+
+
+def is_checkpoint_due(report: EpochReport, checkpoint: Checkpoint) -> bool:
+    """Returns whether the checkpoint of an epoch is kept."""
+    is_last = report.epoch == report.num_epochs
+    return is_last or report.epoch % checkpoint.config.training.checkpoint_every == 0

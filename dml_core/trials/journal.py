@@ -6,7 +6,6 @@ first requests the trial, the others the worker that holds the trial's lock.
 
 import json
 import math
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
@@ -48,8 +47,10 @@ class Journal:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.store.checkpoint_folder(self.key)
+        """The folder of the checkpoints, in a store that is a folder."""
+        folder = self.store.checkpoint_folder(self.key)
+        assert folder is not None, "the checkpoints of a bucket are no files"
+        return folder
 
     def lock(self) -> AbstractContextManager[None]:
         """Waits for the only right to train this trial and holds it within the block."""
@@ -135,7 +136,7 @@ class Journal:
 
     def restart(self) -> None:
         """Removes epochs, result and checkpoints: the trial is trained from its first epoch."""
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        self.store.remove_checkpoints(self.key)
         for name in (RESULT_FILE, EPOCHS_FILE):
             self.store.remove(self.key, name)
 

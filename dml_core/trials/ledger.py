@@ -3,7 +3,7 @@
 The trials themselves are in the store, which all studies share. Whatever depends on the other
 trials of a study is here, in `trials.jsonl`: which arm requested a key, in which phase and with
 which values, the scores at the rungs, and the ends that are the study's decision (pruned) or its
-experience (failed). The file only grows; a torn line is skipped.
+experience (failed). The lines only grow; a torn one is skipped.
 """
 
 import fcntl
@@ -34,9 +34,9 @@ from dml_core.trials.spec import (
     spec_from_plain,
     spec_to_plain,
 )
-from dml_core.trials.store import TrialStore, append_line, is_file_locked
+from dml_core.trials.store import LEDGER_FILE, TrialStore, is_file_locked
 
-FILE_NAME = "trials.jsonl"
+FILE_NAME = LEDGER_FILE
 LOCK_FILE = "lock.json"
 UNKNOWN_DEVICE = "a device that the driver does not know"
 
@@ -86,7 +86,10 @@ class Ledger:
         self._requests: dict[_Name, dict[str, Any]] = {}
         self._ends: dict[_Name, dict[str, Any]] = {}
         self._judged: list[tuple[_Name, int, float]] = []
-        for line in _read_lines(folder / FILE_NAME):
+        self.was_stopped = False
+        """Whether failed trials stopped the last sweep."""
+        self._log = store.open_log(folder)
+        for line in _parse_lines(self._log.read()):
             self._enter(line)
 
     def parts(self, config: TrialConfig) -> KeyParts:
@@ -168,6 +171,8 @@ class Ledger:
             record = self._summarize(spec, status="failed", reason=error)
         if record is not None and record.status == "failed":
             self._end(record)
+        if record is not None:
+            self.store.take_back(record.key)
         return record
 
     def prune(self, spec: TrialSpec, *, epoch: int, reason: str) -> None:
@@ -194,8 +199,13 @@ class Ledger:
                 if self.key(spec) == key:
                     yield spec
 
+    def stop(self) -> None:
+        """Records that failed trials have stopped the sweep; the next one runs them again."""
+        self._add("stopped")
+
     def retry_failures(self) -> None:
         """Forgets which trials failed, so that they run again."""
+        self.was_stopped = False
         for trial_id, key in [n for n, end in self._ends.items() if end["status"] == "failed"]:
             self._add("retried", trial_id=trial_id, key=key)
 
@@ -222,8 +232,7 @@ class Ledger:
         """Removes trials that only this study had requested, under an id that has a new key."""
         newest = {trial_id: key for trial_id, key in self._requests}
         superseded = {key for _, key in self._requests} - set(newest.values())
-        others = [p for p in self.folder.parent.glob(f"*/{FILE_NAME}") if p.parent != self.folder]
-        texts = [path.read_text(encoding="utf-8") for path in others]
+        texts = self._log.read_others()
         for key in sorted(superseded):
             is_needed = any(f'"{key}"' in text for text in texts)
             if not is_needed and not self.store.is_locked(key):
@@ -246,7 +255,7 @@ class Ledger:
 
     def _add(self, event: str, **fields: Any) -> None:
         line = {"event": event, **fields}
-        append_line(self.folder / FILE_NAME, json.dumps(line))
+        self._log.append(json.dumps(line))
         self._enter(line)
 
     def _enter(self, line: Mapping[str, Any]) -> None:
@@ -257,6 +266,9 @@ class Ledger:
             self._requests.pop(name, None)
             self._requests[name] = fields
             return
+        if line["event"] == "stopped":
+            self.was_stopped = True
+            return
         name = fields.pop("trial_id"), fields.pop("key")
         if line["event"] == "judged":
             self._judged.append((name, fields["epoch"], fields["score"]))
@@ -265,13 +277,12 @@ class Ledger:
             if fields["status"] == "pruned":
                 self._judged.append((name, fields["epochs"], fields["score"]))
         else:
+            self.was_stopped = False
             self._ends.pop(name, None)
 
 
-def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    if not path.exists():
-        return
-    for text in path.read_text(encoding="utf-8").splitlines():
+def _parse_lines(texts: list[str]) -> Iterator[dict[str, Any]]:
+    for text in texts:
         try:
             line = json.loads(text)
         except json.JSONDecodeError:

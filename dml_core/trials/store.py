@@ -1,18 +1,35 @@
-"""Where the journals of trials are kept: a small store with a local folder as its first form."""
+"""Where the journals of trials and the ledgers of studies are kept: a small store.
+
+Its two forms are a local folder, here, and a bucket (`dml_core.trials.bucket`).
+"""
 
 import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
 LOCKS_FOLDER = ".locks"
+LEDGER_FILE = "trials.jsonl"
+
+
+class StudyLog(Protocol):
+    """The lines of a study's ledger; they only grow."""
+
+    def read(self) -> list[str]:
+        """Returns all lines."""
+
+    def append(self, line: str) -> None:
+        """Adds a line."""
+
+    def read_others(self) -> list[str]:
+        """Returns the text of every other study's lines."""
 
 
 class TrialStore(Protocol):
-    """Files of trials by key and name. Only checkpoints are reached by path."""
+    """Files of trials by key and name, and the ledgers of studies."""
 
     @property
     def location(self) -> str:
@@ -42,8 +59,52 @@ class TrialStore(Protocol):
     def is_locked(self, key: str) -> bool:
         """Returns whether a process holds the trial's lock."""
 
-    def checkpoint_folder(self, key: str) -> Path:
-        """Returns the folder of a trial's checkpoints."""
+    def checkpoint_folder(self, key: str) -> Path | None:
+        """Returns the folder of a trial's checkpoints; None where they are not files."""
+
+    def remove_checkpoints(self, key: str) -> None:
+        """Removes all checkpoints of a trial."""
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Holds the right of a driver to this store within the block.
+
+        A bucket has one driver at a time. A folder has several: the locks of its trials keep them
+        apart.
+        """
+
+    def check_held(self) -> None:
+        """Raises a ValueError when another driver has taken over."""
+
+    def hand_out(self, key: str) -> None:
+        """Notes that a worker may change a trial from now on."""
+
+    def take_back(self, key: str) -> None:
+        """Notes that a trial has ended: its files do not change any more."""
+
+    def open_log(self, folder: Path) -> StudyLog:
+        """Returns the ledger's lines of the study with this working folder."""
+
+
+class LocalLog:
+    """A file that grows; a line that a killed writer has torn stays a line by itself."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> list[str]:
+        """Returns all lines."""
+        if not self._path.exists():
+            return []
+        return self._path.read_text(encoding="utf-8").splitlines()
+
+    def append(self, line: str) -> None:
+        """Adds a line."""
+        append_line(self._path, line)
+
+    def read_others(self) -> list[str]:
+        """Returns the text of every other study's lines."""
+        paths = self._path.parent.parent.glob(f"*/{self._path.name}")
+        return [path.read_text(encoding="utf-8") for path in paths if path != self._path]
 
 
 class LocalStore:
@@ -126,12 +187,37 @@ class LocalStore:
         """Returns the folder of a trial's checkpoints."""
         return self._folder / key / "checkpoints"
 
+    def remove_checkpoints(self, key: str) -> None:
+        """Removes all checkpoints of a trial."""
+        shutil.rmtree(self.checkpoint_folder(key), ignore_errors=True)
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Does nothing: the locks of the trials keep drivers apart."""
+        return nullcontext()
+
+    def check_held(self) -> None:
+        """Does nothing."""
+
+    def hand_out(self, key: str) -> None:
+        """Does nothing: every read is of the file as it is."""
+
+    def take_back(self, key: str) -> None:
+        """Does nothing: every read is of the file as it is."""
+
+    def open_log(self, folder: Path) -> StudyLog:
+        """Returns the ledger's lines, which are in the study's working folder itself."""
+        return LocalLog(folder / LEDGER_FILE)
+
     def _lock_file(self, key: str) -> Path:
         return self._folder / LOCKS_FOLDER / key
 
 
 def open_store(location: str) -> TrialStore:
-    """Opens the store that has this location."""
+    """Opens the store that has this location: a folder, or an address such as s3://bucket/a."""
+    if "://" in location:
+        from dml_core.trials.bucket import BucketStore
+
+        return BucketStore(location)
     return LocalStore(Path(location))
 
 

@@ -71,6 +71,8 @@ class CleaningPlan:
             stages = ", ".join(self.forgotten.stages) or "no stage"
             size = show_size(self.sizes.get("cache", 0))
             lines.append(f"{'DVC':11} {size:>9}  cached copies; dvc.lock loses {stages}")
+        if storage := self.context.project.pipeline.sweep.storage:
+            lines.append(f"the trials in {storage} stay: remove them with the tools of that store")
         if self.num_shared:
             lines.append(f"{self.num_shared:,} trials stay: other studies name them too")
         if self.runs.num_kept:

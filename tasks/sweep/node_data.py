@@ -13,7 +13,7 @@ from dml_core.studies.resolved import ResolvedStudy
 from dml_core.trials.key import expect_device, hash_training_code
 from dml_core.trials.ledger import Ledger
 from dml_core.trials.spec import TrialSpec
-from dml_core.trials.store import LocalStore
+from dml_core.trials.store import TrialStore, open_store
 from tasks.study import StudyContext
 from tasks.versioning.restoring import Identity, ensure_whole, find_damage, identify_files
 
@@ -45,18 +45,18 @@ def remember_versions() -> Callable[[TrialConfig], str]:
     return find
 
 
-def open_ledger(folder: Path, ray: RayConfig, *, trials: Path) -> Ledger:
+def open_ledger(folder: Path, ray: RayConfig, *, store: TrialStore) -> Ledger:
     """Returns the ledger of a study for this code and the installed libraries.
 
     Args:
         folder: the study's working folder.
         ray: where its trials run.
-        trials: the journals of all studies.
+        store: the journals of all studies.
     """
     is_here = ray.address == "local"
     return Ledger(
         folder,
-        LocalStore(trials),
+        store,
         code=hash_training_code(),
         data_version=remember_versions(),
         expect_device=lambda config: expect_device(config.training.device, is_here=is_here),
@@ -68,10 +68,11 @@ def count_shared_trials(context: StudyContext) -> int:
 
     Only trials that are known before the study runs are counted.
     """
-    ray, trials = context.project.pipeline.ray, context.trials_folder
-    ledger = open_ledger(context.working_folder, ray, trials=trials)
+    ray, store = context.project.pipeline.ray, open_store(context.store_location)
+    ledger = open_ledger(context.working_folder, ray, store=store)
+    there = set(store.list_keys())
     return sum(
-        not ledger.knows(spec) and ledger.journal(spec).has_ended()
+        not ledger.knows(spec) and ledger.key(spec) in there and ledger.journal(spec).has_ended()
         for spec in list_known_trials(context.study)
     )
 

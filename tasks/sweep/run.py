@@ -12,18 +12,14 @@ from dml_core.config.pipeline import PipelineConfig
 from dml_core.data.atomic_folder import folder_lock, replaced_folder
 from dml_core.studies.extension import extend_search
 from dml_core.studies.resolved import ResolvedStudy
-from dml_core.training.checkpoint import (
-    DamagedCheckpoint,
-    checkpoint_path,
-    load_checkpoint,
-    save_checkpoint,
-)
+from dml_core.training.checkpoint import DamagedCheckpoint, save_checkpoint
+from dml_core.training.kept import open_checkpoints
 from dml_core.trials.halving import SuccessiveHalving
 from dml_core.trials.journal import EPOCHS_FILE, Journal, describe_mixed_devices, read_device
 from dml_core.trials.key import hash_training_code, read_libraries
 from dml_core.trials.ledger import Ledger, hold_folder
 from dml_core.trials.spec import TrialRecord, TrialSpec, spec_to_plain
-from dml_core.trials.store import TrialStore
+from dml_core.trials.store import TrialStore, open_store
 from dml_core.trials.table import write_trials
 from dml_core.trials.winners import Winner, choose_winners
 from tasks.sweep.cluster import connect, count_concurrent
@@ -41,8 +37,6 @@ from tasks.sweep.progress import ProgressTracker, SweepProgress
 
 LOGGER = logging.getLogger(__name__)
 
-STOPPED_FILE = "stopped-by-failures"
-"""In a working folder: failed trials have stopped its last sweep."""
 TUNE_FOLDER = "tune"
 
 
@@ -73,7 +67,7 @@ def run_sweep(
     *,
     folder: Path,
     output: Path | None = None,
-    trials: Path | None = None,
+    store: TrialStore | None = None,
     on_begin: Callable[[], Any] = _ignore,
     on_update: Callable[[SweepProgress], None] = _ignore,
     on_trial_start: Callable[[TrialSpec], None] = _ignore,
@@ -89,7 +83,8 @@ def run_sweep(
         pipeline: where and within which limits it runs.
         folder: the study's working folder, `results/.sweeps/<study>`.
         output: folder of the result; by default `results/<study>/sweep` beside it.
-        trials: the journals of all studies, by default `results/.trials`; every node must see it.
+        store: the journals of all studies, which every node reaches; by default that of
+            sweep.storage, or the folder `results/.trials`.
         on_begin: called first, once no other process can work in the folder.
         on_update: receives the progress after each change.
         on_trial_start: receives each trial's spec. This and the next two are called on the driver,
@@ -99,16 +94,18 @@ def run_sweep(
 
     Raises:
         SweepIsRunning: when another process works in the folder.
+        BucketInUse: when another driver works in the bucket of sweep.storage.
         RayUnreachable: when there is no cluster.
         TooManyFailures: when more trials failed than allowed.
     """
     folder = folder.resolve()
     output = output or folder.parent.parent / folder.name / "sweep"
-    trials = trials.resolve() if trials else folder.parent.parent / ".trials"
+    if store is None:
+        store = open_store(pipeline.sweep.storage or str(folder.parent.parent / ".trials"))
     events = SweepEvents(on_update, on_trial_start, on_epoch, on_trial_end)
-    with hold_folder(folder):
+    with hold_folder(folder), store.hold():
         on_begin()
-        ledger = open_ledger(folder, pipeline.ray, trials=trials)
+        ledger = open_ledger(folder, pipeline.ray, store=store)
         tracker = ProgressTracker(study.name, total=count_trials(study))
         conductor = _make_conductor(study, pipeline, ledger, tracker, events)
         # Without a trial to run, no cluster is needed.
@@ -125,7 +122,9 @@ def run_sweep(
                     folder=folder / TUNE_FOLDER,
                     make_job=_make_job_maker(conductor, pipeline, ledger),
                     workers=workers,
+                    check_held=store.check_held,
                 )
+        store.check_held()
         _check_failures(study, pipeline, ledger, conductor)
         result = _collect(study, ledger, list(conductor.records.values()), output)
         write_sweep(study, result, ledger.store, versions=_versions(study))
@@ -213,6 +212,7 @@ def _make_job_maker(
     tune_folder = ledger.folder / TUNE_FOLDER
 
     def make_job(spec: TrialSpec) -> TrialJob:
+        ledger.store.hand_out(ledger.key(spec))
         return TrialJob(
             spec=spec_to_plain(spec),
             key=ledger.key(spec),
@@ -250,10 +250,8 @@ def _collect(
 
 def _retry_failures(ledger: Ledger) -> None:
     """Runs failed trials again if they had stopped the sweep: the cause was fixed meanwhile."""
-    marker = ledger.folder / STOPPED_FILE
-    if marker.exists():
+    if ledger.was_stopped:
         ledger.retry_failures()
-        marker.unlink()
 
 
 def _versions(study: ResolvedStudy) -> dict[str, Any]:
@@ -273,11 +271,11 @@ def _check_failures(
     """Raises TooManyFailures if failed trials stopped the sweep."""
     if not conductor.has_too_many_failures:
         return
-    (ledger.folder / STOPPED_FILE).touch()
+    ledger.stop()
     failures, max_failed = conductor.failures, _count_allowed_failures(study, pipeline)
     reasons = list(dict.fromkeys(record.reason for record in failures))[:3]
     listed = "".join(f"\n  - {reason}" for reason in reasons)
-    results = Path(ledger.store.location) / failures[0].key / "result.json"
+    results = f"{ledger.store.location}/{failures[0].key}/result.json"
     raise TooManyFailures(
         f"study {study.name} was stopped: {len(failures)} trials failed, and "
         f"sweep.max_failed_fraction allows {max_failed}, since more point to a mistake that every "
@@ -333,7 +331,7 @@ def _copy_winner(record: TrialRecord, journal: Journal, winners: Path) -> None:
     target.mkdir()
     try:
         # No earlier one will do: the winner's scores are those of the last checkpoint.
-        checkpoint = load_checkpoint(checkpoint_path(journal.checkpoints, record.epochs))
+        checkpoint = open_checkpoints(journal).load(record.epochs)
     except (DamagedCheckpoint, FileNotFoundError) as error:
         raise ValueError(
             f"trial {spec.trial_id} finished, but its last checkpoint was lost: {error} Run the "

@@ -21,6 +21,7 @@ def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
         show: how progress is shown: auto (a live table in a terminal), json, or none.
     """
     # Late: these import torch, which a command without a stale sweep does not need.
+    from dml_core.trials.store import open_store
     from tasks.sweep.node_data import open_ledger
     from tasks.sweep.progress import show_progress
     from tasks.sweep.run import run_sweep
@@ -32,7 +33,7 @@ def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         for data in context.datasets:
             ensure_whole(data)
-        ledger = open_ledger(folder, pipeline.ray, trials=context.trials_folder)
+        ledger = open_ledger(folder, pipeline.ray, store=open_store(context.store_location))
         with SweepRecorder(pipeline.mlflow, store=ledger.store, key_of=ledger.key) as recorder:
             with (
                 show_progress(show) as update,
@@ -44,7 +45,7 @@ def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
                     pipeline,
                     folder=folder,
                     output=context.sweep_folder,
-                    trials=context.trials_folder,
+                    store=ledger.store,
                     # A second command for the same study must not touch the record of the first.
                     on_begin=lambda: recorder.start(context.study),
                     on_update=update,

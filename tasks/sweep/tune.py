@@ -160,9 +160,16 @@ class LedStopper(_OnDriver, Stopper):
     `TuneConfig(time_budget_s=...)` would end the job without an error, as if all trials were done.
     """
 
-    def __init__(self, conductor: Conductor, *, timeout_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        conductor: Conductor,
+        *,
+        timeout_seconds: float = 0.0,
+        check_held: Callable[[], None] = lambda: None,
+    ) -> None:
         self._conductor = conductor
         self._timeout_seconds = timeout_seconds
+        self._check_held = check_held
         self._started = time.monotonic()
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -173,6 +180,7 @@ class LedStopper(_OnDriver, Stopper):
         """Returns whether the whole sweep must stop; Tune calls it some ten times a second."""
         with self._conductor.kept_errors():
             self._check_time()
+            self._check_held()
         return self._conductor.must_stop
 
     def _check_time(self) -> None:
@@ -215,6 +223,7 @@ def run_tune_job(
     folder: Path,
     make_job: MakeJob,
     workers: int = 1,
+    check_held: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs all trials of a conductor on the joined cluster.
 
@@ -228,6 +237,7 @@ def run_tune_job(
         folder: for Tune's own files.
         make_job: returns the job of a trial's worker.
         workers: largest number of workers of a trial.
+        check_held: raises when another driver has taken over.
     """
     # The conductor reports dead workers.
     for name in ("ray.tune", "ray.train", "ray.air"):
@@ -258,7 +268,9 @@ def run_tune_job(
             # idle worker that it reuses is dead; and it counts deaths before the trial began.
             failure_config=tune.FailureConfig(max_failures=0),
             callbacks=[LedCallback(conductor), SilentProgress()],
-            stop=LedStopper(conductor, timeout_seconds=sweep.timeout_seconds),
+            stop=LedStopper(
+                conductor, timeout_seconds=sweep.timeout_seconds, check_held=check_held
+            ),
             verbose=0,
         ),
     )

@@ -94,7 +94,9 @@ def watch(pid: int, seconds: float, note: Path, reason: str) -> None:
         is_paused = signs.endswith(_PAUSE)
     # If the parent is gone, its number may belong to another process.
     if os.getppid() == pid:
-        note.write_text(reason, encoding="utf-8")
+        # A node without the driver's folder cannot leave it.
+        with suppress(OSError):
+            note.write_text(reason, encoding="utf-8")
         os.kill(pid, signal.SIGKILL)
 
 

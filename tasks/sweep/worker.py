@@ -13,7 +13,7 @@ from typing import Any
 from dml_core.config import TrialConfig
 from dml_core.data.prepared import DevelopmentData
 from dml_core.process_memory import prepare_memory
-from dml_core.training.checkpoint import Checkpoint, checkpoint_path
+from dml_core.training.checkpoint import Checkpoint
 from dml_core.training.ddp import WorkerGroup, WorkerLost
 from dml_core.training.determinism import choose_device
 from dml_core.training.in_folder import (
@@ -21,7 +21,9 @@ from dml_core.training.in_folder import (
     train_other_rank,
     train_with_journal,
 )
+from dml_core.training.kept import open_checkpoints
 from dml_core.training.report import EpochReport
+from dml_core.trials.bucket import TrialTaken
 from dml_core.trials.journal import Journal, read_device
 from dml_core.trials.key import describe_device
 from dml_core.trials.spec import spec_from_plain
@@ -98,6 +100,7 @@ def work_on_trial(job: TrialJob, *, report: Report, start_group: StartGroup = _t
 
     Raises:
         WorkerLost: when a rank is gone; the trial can resume with new workers.
+        TrialTaken: when another worker has begun the trial since.
         MachineFault: when the store takes no more files.
         OutOfMemory: when this process gets no more memory.
         OtherCode: when this process has other code or libraries than the sweep.
@@ -131,7 +134,7 @@ def work_on_trial(job: TrialJob, *, report: Report, start_group: StartGroup = _t
                 _report_earlier(job, journal, send)
                 while not _train_on_same_data(job, spec.config, journal, send, start_group):
                     LOGGER.warning("its data changed while it read them; the epoch is repeated.")
-    except WorkerLost:
+    except (WorkerLost, TrialTaken):
         raise
     except Exception as error:
         raise_machine_fault(error, Path(job.store))
@@ -157,7 +160,7 @@ def work_as_other_rank(job: TrialJob, *, join: Callable[[TrialConfig], WorkerGro
     journal = Journal(open_store(job.store), job.key)
     group = join(config)
     try:
-        train_other_rank(config, data, journal.checkpoints.parent, group=group)
+        train_other_rank(config, data, journal, group=group)
     finally:
         group.close()
 
@@ -227,6 +230,7 @@ def _train_on_same_data(
                 on_epoch_end=on_epoch_end,
                 on_message=LOGGER.warning,
                 group=group,
+                is_judged=job.is_judged,
             )
     except DataChanged:
         _remove_last_checkpoint(journal)
@@ -236,7 +240,7 @@ def _train_on_same_data(
 
 def _remove_last_checkpoint(journal: Journal) -> None:
     if epochs := journal.epochs():
-        checkpoint_path(journal.checkpoints, int(epochs[-1]["epoch"])).unlink(missing_ok=True)
+        open_checkpoints(journal).remove(int(epochs[-1]["epoch"]))
 
 
 def _summarize(error: Exception) -> str:

@@ -19,7 +19,7 @@ from dml_core.measures.results import WinnerFolder, read_scores
 from dml_core.studies.metrics import is_higher_better
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.trials.spec import TrialSpec
-from dml_core.trials.store import LocalStore
+from dml_core.trials.store import open_store
 from dml_core.trials.table import read_trials
 from tasks.evaluate import GRID_FILE, best_winner
 from tasks.model_facts import collect_model_facts
@@ -128,7 +128,7 @@ def _bring_up_to_date(context: StudyContext, tracking: Tracking, facts: SweepFac
     """Sends the parts of the sweep that MLflow lacks."""
     SweepSync(tracking, context.study, facts).sync_finished(
         read_trials(context.sweep_folder / "trials.parquet"),
-        store=LocalStore(context.trials_folder),
+        store=open_store(context.store_location),
         winners=(context.sweep_folder / "winners.json").read_text(encoding="utf-8"),
     )
 

@@ -2,20 +2,15 @@
 
 import json
 import logging
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 from dml_core.config import resolve_trial_config
 from dml_core.data.atomic_folder import folder_lock
-from dml_core.training.checkpoint import (
-    DamagedCheckpoint,
-    checkpoint_path,
-    load_checkpoint,
-    save_checkpoint,
-)
+from dml_core.training.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint
+from dml_core.training.kept import open_checkpoints
 from dml_core.trials.journal import Journal, read_epochs
-from dml_core.trials.store import LocalStore
+from dml_core.trials.store import open_store
 from dml_core.trials.table import read_trials
 from tasks.study import StudyContext
 from tasks.versioning.restoring import PROJECT, NoGoodCopy, Source, repair_copies, restore_files
@@ -97,16 +92,16 @@ def _copy_from_trial(context: StudyContext, winner: Path, target: Path) -> Path:
     """Makes a winner's files from its trial's journal as the sweep does."""
     records = read_trials(context.sweep_folder / "trials.parquet")
     key = next((r.key for r in records if r.spec.trial_id == winner.name), "")
-    journal = Journal(LocalStore(context.trials_folder), key)
+    journal = Journal(open_store(context.store_location), key)
     epochs = journal.epochs()
     last = epochs[-1]["epoch"] if epochs else 0
-    checkpoint = load_checkpoint(checkpoint_path(journal.checkpoints, last))
+    checkpoint = open_checkpoints(journal).load(last)
     stored = json.loads((winner / "config.json").read_text(encoding="utf-8"))
     # A node may have read its data elsewhere; the winner has the study's own paths.
     config = resolve_trial_config(stored)
     made = target / winner.parent.name / winner.name
     save_checkpoint(replace(checkpoint, config=config), made / FILE_NAME)
-    shutil.copyfile(journal.checkpoints.parent / EPOCHS, made / EPOCHS)
+    (made / EPOCHS).write_text(journal.store.read(key, EPOCHS) or "", encoding="utf-8")
     return target
 
 

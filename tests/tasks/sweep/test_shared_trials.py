@@ -1,6 +1,7 @@
 """How many trials of a study other studies have trained, before the study runs."""
 
 from dml_core.config.loading import ProjectConfig
+from dml_core.trials.store import LocalStore
 from tasks.study import StudyContext, StudyRequest
 from tasks.sweep.node_data import count_shared_trials, list_known_trials, open_ledger
 from tests.dml_core.trials.test_ledger import finish
@@ -29,7 +30,7 @@ def test_a_plan_knows_how_many_trials_another_study_has_trained(tmp_path):
     assert not first.working_folder.exists()
     first.working_folder.mkdir(parents=True)
     ray = first.project.pipeline.ray
-    ledger = open_ledger(first.working_folder, ray, trials=first.trials_folder)
+    ledger = open_ledger(first.working_folder, ray, store=LocalStore(first.trials_folder))
     for spec in first.study.repeat_specs({"b": {}}):
         finish(ledger, spec)
     second = make_context(tmp_path / "prepared", tmp_path, "second", ARMS)
