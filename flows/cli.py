@@ -88,6 +88,7 @@ def main() -> None:
         logging.getLogger(name).setLevel(logging.INFO)
     redact_logs()
     with _reported_mistakes(), stopped_by_signals():
+        _sign_in_by_files()
         app()
 
 
@@ -115,6 +116,14 @@ def _keep_loopback_off_proxies() -> None:
     value = ",".join(dict.fromkeys([*names, *_LOOPBACK]))
     # Some libraries read the one, some the other.
     os.environ.update({"no_proxy": value, "NO_PROXY": value})
+
+
+def _sign_in_by_files() -> None:
+    """Signs in to a team's servers, where files with the passwords are named."""
+    if any(name.endswith(("_AUTH_STRING_FILE", "_PASSWORD_FILE")) for name in os.environ):
+        from flows.servers.access import sign_in_by_files
+
+        sign_in_by_files()
 
 
 @contextmanager

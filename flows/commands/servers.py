@@ -1,6 +1,7 @@
-"""dml up, status, down: the Prefect server, the MLflow server and the worker in the background."""
+"""dml up, status, down, users: the servers and the worker in the background, and their users."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from flows.servers.connect import ServerStatus
     from flows.servers.record import ServerRecord
 
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 commands = typer.Typer()
 
 
@@ -34,6 +36,10 @@ def up(
         bool,
         typer.Option("--allow-remote", help="Needed for a --host that other machines reach."),
     ] = False,
+    public_name: Annotated[
+        str,
+        typer.Option(help="Host name by which your proxy with TLS serves both (deploy/proxy)."),
+    ] = "",
     timeout: Annotated[
         float, typer.Option(help="Seconds to wait until the servers answer.", min=1)
     ] = 120.0,
@@ -46,6 +52,7 @@ def up(
     from flows.servers.record import load_records
 
     check_host(host, allow_remote=allow_remote)
+    check_public_name(public_name)
     folder = Path.cwd()
     before = load_records(folder)
     _check_passwords(before.values())
@@ -57,6 +64,7 @@ def up(
         with_worker=worker,
         timeout_seconds=timeout,
         on_message=say,
+        public_name=public_name,
     )
     if set(records) == set(before):
         say("already up; other ports take effect after: dml down")
@@ -97,6 +105,33 @@ def down(
         say("nothing to end: dml up started no server in this folder")
 
 
+@commands.command()
+def users(
+    add: Annotated[
+        str | None, typer.Option("--add", help="Create this user of the MLflow server.")
+    ] = None,
+    remove: Annotated[str | None, typer.Option("--remove", help="Remove this user.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List, add or remove users of the MLflow server; each has a password in a file."""
+    from flows.servers.users import add_user, list_users, remove_user
+
+    folder = Path.cwd()
+    if add is not None:
+        file = _show_path(str(add_user(folder, add)))
+        say(f"{add} reads all runs and changes only experiments that {add} created")
+        say(f"the password is in {file}; hand the file over. To sign in:")
+        say(f"  export MLFLOW_TRACKING_USERNAME={add} MLFLOW_TRACKING_PASSWORD_FILE={file}")
+    if remove is not None:
+        remove_user(folder, remove)
+        say(f"{remove} is removed; the runs stay")
+    if as_json:
+        print(json.dumps({"users": list_users(folder)}, indent=2))
+    elif add is None and remove is None:
+        for name in list_users(folder):
+            say(name)
+
+
 def check_host(host: str, *, allow_remote: bool) -> None:
     """Raises ValueError for a host that other machines reach, unless `allow_remote` is set."""
     from flows.servers.network import is_loopback
@@ -110,10 +145,19 @@ def check_host(host: str, *, allow_remote: bool) -> None:
     if not allow_remote:
         raise ValueError(
             f"{danger}. Leave --host out and use an SSH tunnel (docs/operate.md), put a proxy with "
-            f"TLS before the servers (deploy/README.md), or, in a network that you trust, add "
-            f"--allow-remote: dml up --host {host} --allow-remote"
+            "TLS before the servers (--public-name, deploy/proxy/README.md), or, in a network that "
+            f"you trust, add --allow-remote: dml up --host {host} --allow-remote"
         )
     say(f"warning: {danger}.")
+
+
+def check_public_name(name: str) -> None:
+    """Raises ValueError for a text that is no host name."""
+    if name and not _HOST_NAME.fullmatch(name):
+        raise ValueError(
+            "--public-name must be the host name of the proxy, without https:// and port, as in "
+            f"team.example.com. Got {name!r}."
+        )
 
 
 def _check_passwords(records: "Iterable[ServerRecord]") -> None:

@@ -6,6 +6,7 @@ password in their environment, which other users cannot read, and never on their
 
 import base64
 import importlib.util
+import logging
 import os
 import secrets
 from collections.abc import Mapping
@@ -15,7 +16,10 @@ from urllib.parse import quote, urlsplit
 from flows.servers.record import ServerRecord, make_state_folder, state_folder
 from tasks.secrets import close_to_others, make_owner_only_file
 
+LOGGER = logging.getLogger(__name__)
 USER = "dml"
+PREFECT_FILE = "PREFECT_API_AUTH_STRING_FILE"
+MLFLOW_FILE = "MLFLOW_TRACKING_PASSWORD_FILE"
 _PASSWORD_FILE = "password"  # noqa: S105
 _MLFLOW_USERS = "mlflow-users.db"
 _MLFLOW_SETTINGS = "mlflow-users.ini"
@@ -68,6 +72,36 @@ def read_password(path: Path) -> str:
             f"remove {path.name} and {_MLFLOW_USERS} in {path.parent}, then dml up"
         )
     return password
+
+
+def sign_in_by_files() -> None:
+    """Sets the variables that sign in to a team's servers from files that hold the passwords.
+
+    `PREFECT_API_AUTH_STRING_FILE` holds user:password, or the password of user `dml` alone;
+    `MLFLOW_TRACKING_PASSWORD_FILE` holds that of MLFLOW_TRACKING_USERNAME, by default `dml`. So a
+    nightly run needs no secret in its command line or crontab. Variables that are set stay.
+
+    Raises:
+        ValueError: if a file is missing or empty.
+    """
+    if (path := os.environ.get(PREFECT_FILE)) and not os.environ.get("PREFECT_API_AUTH_STRING"):
+        found = _read_secret(path, PREFECT_FILE)
+        os.environ["PREFECT_API_AUTH_STRING"] = found if ":" in found else f"{USER}:{found}"
+    if (path := os.environ.get(MLFLOW_FILE)) and not os.environ.get("MLFLOW_TRACKING_PASSWORD"):
+        os.environ["MLFLOW_TRACKING_PASSWORD"] = _read_secret(path, MLFLOW_FILE)
+        os.environ.setdefault("MLFLOW_TRACKING_USERNAME", USER)
+
+
+def _read_secret(path: str, variable: str) -> str:
+    try:
+        secret = Path(path).expanduser().read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ValueError(f"{variable} must name a file with a password: {error}.") from error
+    if not secret:
+        raise ValueError(f"{variable} must name a file with a password, and {path} is empty.")
+    if Path(path).expanduser().stat().st_mode & 0o077:
+        LOGGER.warning("others can read the password in %s. Run: chmod 600 %s", path, path)
+    return secret
 
 
 def prefect_sign_in(password: str) -> dict[str, str]:

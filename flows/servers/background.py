@@ -58,10 +58,12 @@ def start_servers(
     with_worker: bool,
     timeout_seconds: float,
     on_message: Say,
+    public_name: str = "",
 ) -> dict[str, ServerRecord]:
     """Starts the servers that are not up, waits until all answer, and returns the records.
 
     Running it twice is safe. If a server does not come up, ends all that this call started.
+    `public_name` is the host name by which a proxy with TLS serves them; empty for none.
 
     Raises:
         BusyPortError: before anything starts.
@@ -70,7 +72,7 @@ def start_servers(
     with locked(folder):
         records = _forget_dead(folder)
         ports = {"prefect": prefect_port, "mlflow": mlflow_port}
-        plans = _plan_missing(folder, records, host=host, ports=ports)
+        plans = _plan_missing(folder, records, host=host, ports=ports, public_name=public_name)
         before = set(records)
         try:
             _start(folder, plans, records, on_message=on_message)
@@ -108,7 +110,12 @@ def _forget_dead(folder: Path) -> dict[str, ServerRecord]:
 
 
 def _plan_missing(
-    folder: Path, records: dict[str, ServerRecord], *, host: str, ports: dict[str, int]
+    folder: Path,
+    records: dict[str, ServerRecord],
+    *,
+    host: str,
+    ports: dict[str, int],
+    public_name: str,
 ) -> list[ServerPlan]:
     if ports["prefect"] == ports["mlflow"] != 0:
         raise ValueError(
@@ -126,7 +133,7 @@ def _plan_missing(
     if "prefect" in chosen:
         plans.append(plan_prefect(folder, host=host, port=chosen["prefect"]))
     if "mlflow" in chosen:
-        plans.append(plan_mlflow(folder, host=host, port=chosen["mlflow"]))
+        plans.append(plan_mlflow(folder, host=host, port=chosen["mlflow"], public_name=public_name))
     return plans
 
 
@@ -175,6 +182,7 @@ def _make_record(plan: ServerPlan, process: psutil.Process, log: Path) -> Server
         log=str(log),
         worker_name=plan.worker_name,
         password_file=plan.password_file,
+        has_other_database=plan.has_other_database,
     )
 
 

@@ -175,11 +175,14 @@ def without_credentials(url: str) -> str:
 def outlive_server() -> None:
     """Lets this process continue when its server of `dml up` goes away; acts once.
 
-    A server on another machine cannot be replaced.
+    A server on another machine, or with a database that is not in the project folder, cannot be
+    replaced.
     """
     used = os.environ.get("PREFECT_API_URL", "").rstrip("/")
     record = load_records(Path()).get("prefect")
     if record is None or used != f"{record.address}/api" or not record.password_file:
+        return
+    if record.has_other_database:
         return
     parts = urlsplit(record.address)
     if parts.hostname == "127.0.0.1" and parts.port:

@@ -19,6 +19,7 @@ from flows.servers.access import (
 )
 from flows.servers.network import is_loopback
 from flows.servers.record import prefect_home
+from tasks.tracking.address import DATABASE_FILE
 
 WORK_POOL = "dml"
 QUIET = {"DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONUNBUFFERED": "1"}
@@ -44,10 +45,15 @@ class ServerPlan:
     worker_name: str = ""
     password_file: str = ""
     """File with the server's password."""
+    has_other_database: bool = False
+    """Whether the environment names its database, such as one of PostgreSQL."""
 
 
 def plan_prefect(folder: Path, *, host: str, port: int) -> ServerPlan:
-    """Returns the plan of the Prefect server; its database stays in the project folder."""
+    """Returns the plan of the Prefect server; its database stays in the project folder.
+
+    PREFECT_SERVER_DATABASE_CONNECTION_URL names another one, such as one of PostgreSQL.
+    """
     address = make_address(host, port)
     password = ensure_password(folder)
     environment = {
@@ -72,28 +78,40 @@ def plan_prefect(folder: Path, *, host: str, port: int) -> ServerPlan:
         health_url=f"{address}/api/health",
         environment=environment,
         password_file=str(password_file(folder)),
+        has_other_database=bool(os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL")),
     )
 
 
-def plan_mlflow(folder: Path, *, host: str, port: int) -> ServerPlan:
+def plan_mlflow(folder: Path, *, host: str, port: int, public_name: str = "") -> ServerPlan:
     """Returns the plan of the MLflow server, with mlflow.db and mlartifacts of the project folder.
+
+    MLFLOW_BACKEND_STORE_URI names another database, such as one of PostgreSQL.
+
+    Args:
+        folder: the project folder.
+        host: address to listen on.
+        port: to listen on.
+        public_name: host name by which a proxy with TLS serves it; empty for none.
 
     Raises:
         ValueError: if it could not require a password.
     """
     access = mlflow_server_settings(folder, ensure_password(folder))
     address = make_address(host, port)
-    allowed = ",".join(_allowed_hosts(host, address))
+    allowed = ",".join(_allowed_hosts(host, address, public_name))
+    # Not on the command line, which other users can read: an address may hold a password.
+    database = os.environ.get("MLFLOW_BACKEND_STORE_URI") or f"sqlite:///{DATABASE_FILE}"
+    is_here_only = is_loopback(host) and not public_name
     storage = (
-        *("--backend-store-uri", "sqlite:///mlflow.db"),
         *("--artifacts-destination", "./mlartifacts"),
         # On this machine runs store artifacts by path, so that the store works without the server
         # too; other machines reach artifacts only through the server.
-        *(("--default-artifact-root", "./mlartifacts") if is_loopback(host) else ()),
+        *(("--default-artifact-root", "./mlartifacts") if is_here_only else ()),
     )
     flags = (
         *("--app-name", "basic-auth"),
         *("--host", host, "--port", str(port), "--workers", "1", "--allowed-hosts", allowed),
+        *(("--cors-allowed-origins", _public_origins(public_name)) if public_name else ()),
     )
     return ServerPlan(
         name="mlflow",
@@ -101,7 +119,12 @@ def plan_mlflow(folder: Path, *, host: str, port: int) -> ServerPlan:
         command=(sys.executable, "-m", "mlflow", "server", *storage, *flags),
         address=address,
         health_url=f"{address}/health",
-        environment={**QUIET, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **access},
+        environment={
+            **QUIET,
+            "MLFLOW_BACKEND_STORE_URI": database,
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            **access,
+        },
         password_file=str(password_file(folder)),
     )
 
@@ -141,14 +164,19 @@ def make_worker_name(folder: Path) -> str:
     return f"dml-{socket.gethostname()}-{zlib.crc32(str(folder.resolve()).encode()):08x}"
 
 
-def _allowed_hosts(host: str, address: str) -> list[str]:
+def _allowed_hosts(host: str, address: str, public_name: str) -> list[str]:
     """Returns the Host headers that MLflow accepts; only a forged page sends others."""
-    names = ["localhost", "127.0.0.1"]
+    names = ["localhost", "127.0.0.1", *([public_name] if public_name else [])]
     if not is_loopback(host):
         own = [entry.address for entries in psutil.net_if_addrs().values() for entry in entries]
         names += [socket.gethostname(), socket.getfqdn(), *(name for name in own if "." in name)]
     patterns = [pattern for name in names for pattern in (name, f"{name}:*")]
     return list(dict.fromkeys([*patterns, urlsplit(address).netloc]))
+
+
+def _public_origins(public_name: str) -> str:
+    """Returns the origins of MLflow's own pages behind a proxy, whatever its port is."""
+    return f"https://{public_name},https://{public_name}:*"
 
 
 def make_address(host: str, port: int) -> str:

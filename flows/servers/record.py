@@ -47,6 +47,8 @@ class ServerRecord:
     """Name of the worker in the pool; empty for servers."""
     password_file: str = ""
     """File with the server's password; empty if it has none."""
+    has_other_database: bool = False
+    """Whether the environment names its database, such as one of PostgreSQL."""
 
     @property
     def is_alive(self) -> bool:

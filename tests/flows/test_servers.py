@@ -1,6 +1,5 @@
 """Servers in the background, as `dml up`, `dml status` and `dml down` handle them."""
 
-import base64
 import json
 import os
 import re
@@ -8,8 +7,6 @@ import socket
 import stat
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import psutil
@@ -27,6 +24,7 @@ from tests.references.running_servers import (
     run_dml,
     sign_in,
 )
+from tests.references.server_routes import ask, find_open, mlflow_routes, prefect_routes
 
 pytestmark = pytest.mark.integration
 # The tests share their machine with others.
@@ -54,21 +52,6 @@ def addresses(project):
 @pytest.fixture(scope="module")
 def password(project):
     return (project / ".dml" / "password").read_text().strip()
-
-
-def ask(url, *, method="GET", sign_in_as=None, **headers):
-    """Returns the HTTP status, the headers and the content of an answer."""
-    sent = {"Content-Type": "application/json", **headers}
-    if sign_in_as:
-        sent["Authorization"] = f"Basic {base64.b64encode(sign_in_as.encode()).decode()}"
-    data = b"{}" if method in ("POST", "PUT", "PATCH") else None
-    request = urllib.request.Request(url, data=data, headers=sent, method=method)  # noqa: S310
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=30) as answer:
-            return answer.status, answer.headers, answer.read()
-    except urllib.error.HTTPError as error:
-        return error.code, error.headers, error.read()
 
 
 def families(folder):
@@ -144,49 +127,17 @@ def test_nothing_gets_into_the_home_folder(project):
     assert (project / "mlflow.db").exists()
 
 
-def fill_in(path):
-    """A route with a value for each of its variables."""
-    return re.sub(r"\{[^}]*\}|<[^>]*>", "00000000-0000-0000-0000-000000000000", path)
-
-
-def prefect_routes(addresses, password):
-    status, _, content = ask(
-        f"{addresses['prefect']}/api/openapi.json", sign_in_as=f"dml:{password}"
-    )
-    assert status == 200
-    return [
-        (f"{addresses['prefect']}/api{fill_in(path.removeprefix('/api'))}", method.upper())
-        for path, methods in json.loads(content)["paths"].items()
-        for method in methods
-        if path.removeprefix("/api") not in ("/health", "/ready")
-    ]
-
-
-def mlflow_routes(addresses):
-    from mlflow.server.handlers import get_endpoints
-
-    found = [("/", "GET"), ("/version", "GET"), ("/graphql", "POST"), ("/get-artifact", "GET")]
-    found += [(path, method) for path, _, methods in get_endpoints() for method in methods]
-    return [(f"{addresses['mlflow']}{fill_in(path)}", method) for path, method in found]
-
-
 def test_without_the_password_no_route_of_either_server_answers(addresses, password):
-    prefect, mlflow = prefect_routes(addresses, password), mlflow_routes(addresses)
+    prefect = prefect_routes(addresses["prefect"], password)
+    mlflow = mlflow_routes(addresses["mlflow"])
     assert len(prefect) > 100
     assert len(mlflow) > 300
     for wrong in (None, "dml:", "admin:password1234", f"x{password}:"):
         asked = [*prefect, *mlflow] if wrong is None else [prefect[0], prefect[-1], mlflow[-1]]
-        open_ones = [
-            (url, method, status)
-            for url, method in asked
-            if (status := ask(url, method=method, sign_in_as=wrong)[0]) not in (401, 403)
-        ]
-        # MLflow's pages read the kind of the store before they sign in.
-        allowed = [url for url, _, _ in open_ones if url.endswith("/server-info")]
-        assert [url for url, _, _ in open_ones] == allowed
-        for url in allowed:
-            names = set(json.loads(ask(url)[2]))
-            assert all(re.search(r"_enabled$|_supported$|^store_type$", name) for name in names)
+        assert find_open(asked, sign_in_as=wrong) == []
+    for url in {url for url, _ in mlflow if url.endswith("/server-info")}:
+        names = set(json.loads(ask(url)[2]))
+        assert all(re.search(r"_enabled$|_supported$|^store_type$", name) for name in names)
     assert ask(f"{addresses['prefect']}/api/version", sign_in_as=f"dml:{password}")[0] == 200
     assert ask(f"{addresses['mlflow']}/version", sign_in_as=f"dml:{password}")[0] == 200
 

@@ -32,10 +32,10 @@ def plan_web_server(name, port):
 def folder(tmp_path, monkeypatch):
     """A folder whose servers are small web servers; they are ended after the test."""
     monkeypatch.setattr(
-        background, "plan_prefect", lambda folder, *, host, port: plan_web_server("prefect", port)
+        background, "plan_prefect", lambda folder, *, port, **_: plan_web_server("prefect", port)
     )
     monkeypatch.setattr(
-        background, "plan_mlflow", lambda folder, *, host, port: plan_web_server("mlflow", port)
+        background, "plan_mlflow", lambda folder, *, port, **_: plan_web_server("mlflow", port)
     )
     yield tmp_path
     stop_servers(tmp_path)
@@ -95,7 +95,7 @@ def test_a_killed_server_is_started_again_on_its_port(folder):
 def test_a_server_that_ends_is_reported_with_its_log_and_the_others_are_ended(folder, monkeypatch):
     command = ("-c", "print('the disk is full'); raise SystemExit(3)")
     monkeypatch.setattr(
-        background, "plan_mlflow", lambda folder, *, host, port: plan("mlflow", command, port)
+        background, "plan_mlflow", lambda folder, *, port, **_: plan("mlflow", command, port)
     )
     with pytest.raises(ValueError, match=r"mlflow server ended while[\s\S]*disk is full"):
         start(folder)
@@ -105,7 +105,7 @@ def test_a_server_that_ends_is_reported_with_its_log_and_the_others_are_ended(fo
 def test_a_server_that_does_not_answer_is_reported(folder, monkeypatch):
     command = ("-c", "import time; print('thinking', flush=True); time.sleep(100)")
     monkeypatch.setattr(
-        background, "plan_mlflow", lambda folder, *, host, port: plan("mlflow", command, port)
+        background, "plan_mlflow", lambda folder, *, port, **_: plan("mlflow", command, port)
     )
     with pytest.raises(ValueError, match=r"does not answer at .* after 3 s[\s\S]*thinking"):
         start(folder, timeout_seconds=3)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flows.commands.servers import check_host
+from flows.commands.servers import check_host, check_public_name
 from flows.servers.network import is_loopback
 from flows.servers.plans import make_address, plan_mlflow, plan_prefect, plan_worker
 
@@ -36,6 +36,42 @@ def test_mlflow_answers_only_names_of_this_machine(tmp_path):
     allowed = command[command.index("--allowed-hosts") + 1].split(",")
     assert allowed == ["localhost", "localhost:*", "127.0.0.1", "127.0.0.1:*", "127.0.0.1:5000"]
     assert "*" not in plan_mlflow(tmp_path, host=EVERYWHERE, port=5000).command[-1].split(",")
+
+
+def test_mlflow_answers_the_public_name_and_serves_artifacts_to_other_machines(tmp_path):
+    own = plan_mlflow(tmp_path, host="127.0.0.1", port=5000).command
+    public = plan_mlflow(
+        tmp_path, host="127.0.0.1", port=5000, public_name="team.example.com"
+    ).command
+    allowed = public[public.index("--allowed-hosts") + 1].split(",")
+    assert {"team.example.com", "team.example.com:*"} <= set(allowed)
+    assert public[public.index("--cors-allowed-origins") + 1] == (
+        "https://team.example.com,https://team.example.com:*"
+    )
+    assert ("--default-artifact-root" in own, "--default-artifact-root" in public) == (True, False)
+
+
+@pytest.mark.parametrize("name", ["https://team", "team:443", "a b", "-x", "team/"])
+def test_a_public_name_is_a_host_name(name):
+    with pytest.raises(ValueError, match=f"--public-name must be .* Got {name!r}"):
+        check_public_name(name)
+    check_public_name("team.example.com")
+
+
+def test_the_environment_names_another_database(tmp_path, monkeypatch):
+    for name in ("MLFLOW_BACKEND_STORE_URI", "PREFECT_SERVER_DATABASE_CONNECTION_URL"):
+        monkeypatch.delenv(name, raising=False)
+    own = plan_mlflow(tmp_path, host="127.0.0.1", port=5000)
+    assert own.environment["MLFLOW_BACKEND_STORE_URI"] == "sqlite:///mlflow.db"
+    assert not plan_prefect(tmp_path, host="127.0.0.1", port=4200).has_other_database
+    other = "postgresql+psycopg2://dml:secret@host/mlflow"
+    monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", other)
+    monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", "postgresql+asyncpg://host/x")
+    plan = plan_mlflow(tmp_path, host="127.0.0.1", port=5000)
+    assert plan.environment["MLFLOW_BACKEND_STORE_URI"] == other
+    # Other users can read a command line.
+    assert not any("secret" in word for word in plan.command)
+    assert plan_prefect(tmp_path, host="127.0.0.1", port=4200).has_other_database
 
 
 def test_no_server_starts_without_a_password(tmp_path, monkeypatch):
