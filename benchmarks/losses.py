@@ -1,6 +1,7 @@
 """Forward and backward of each loss against pytorch-metric-learning and against bare products."""
 
 import copy
+import itertools
 import math
 import statistics
 from collections.abc import Callable
@@ -14,15 +15,20 @@ from torch import Tensor, nn
 from benchmarks.rows import Row, make_row, milliseconds, quartiles
 from benchmarks.settings import Settings
 from benchmarks.timing import time_in_turns
+from dml_core.losses.memory import MemoryLoss
 from dml_core.losses.proxies import ProxyLoss
 from dml_core.losses.registry import build_loss
 from dml_core.training.determinism import limited_threads
 
 GROUP = "losses"
 DIM, BATCH, SMALL_BATCH, SAMPLES, ROUNDS = 512, 180, 40, 4, 7
+MEMORY = 4096
+"""About as many past embeddings in the rows with a memory."""
 CLASSES, FEW_CLASSES = (100, 11_318), (50,)
 TOLERANCE = 1e-9
 """Relative to the largest entry; both compute in float64, in different order."""
+MEMORY_TOLERANCE = 1e-7
+"""Stored embeddings are in single precision: ours of unit length, theirs not."""
 ARCFACE_DEGREES = 28.6
 
 LossFunction = Callable[..., Tensor]
@@ -38,6 +44,8 @@ class Pair:
     their_proxies: nn.Parameter | None = None
     is_transposed: bool = False
     """Whether their proxies are columns."""
+    batches: tuple[Tensor, ...] = ()
+    """Embeddings of the timed steps in turn, for a loss with a memory; else always the same."""
 
 
 def run_losses(settings: Settings) -> list[Row]:
@@ -47,7 +55,7 @@ def run_losses(settings: Settings) -> list[Row]:
         for num_classes in FEW_CLASSES if settings.short else CLASSES:
             size = SMALL_BATCH if settings.short else BATCH
             embeddings, labels = _draw_batch(num_classes, size)
-            for pair in _pairs(num_classes):
+            for pair in [*_pairs(num_classes), *_memory_pairs(num_classes, embeddings, labels)]:
                 rows += _measure(pair, embeddings, labels, num_classes, settings)
     compared = [row.ratio for row in rows if row.target < 1]
     mean = math.exp(statistics.fmean(math.log(ratio) for ratio in compared))
@@ -57,9 +65,11 @@ def run_losses(settings: Settings) -> list[Row]:
 def _measure(
     pair: Pair, embeddings: Tensor, labels: Tensor, num_classes: int, settings: Settings
 ) -> list[Row]:
+    difference = _difference(pair, embeddings, labels)
+    own, other = (itertools.cycle(pair.batches or (embeddings,)) for _ in range(2))
     runs: dict[str, Callable[[], object]] = {
-        "ours": lambda: _step(pair.ours, list(pair.ours.parameters()), embeddings, labels),
-        "theirs": lambda: _step(pair.theirs, _listed(pair.their_proxies), embeddings, labels),
+        "ours": lambda: _step(pair.ours, list(pair.ours.parameters()), next(own), labels),
+        "theirs": lambda: _step(pair.theirs, _listed(pair.their_proxies), next(other), labels),
     }
     if isinstance(pair.ours, ProxyLoss):
         proxies = pair.ours.proxies.detach()
@@ -75,8 +85,8 @@ def _measure(
         theirs=milliseconds(seconds["theirs"]),
         target=0.9,
         against="pytorch-metric-learning",
-        difference=_difference(pair, embeddings, labels),
-        tolerance=TOLERANCE,
+        difference=difference,
+        tolerance=MEMORY_TOLERANCE if pair.batches else TOLERANCE,
     )
     if "products" not in seconds:
         return [compared]
@@ -118,6 +128,8 @@ def _step(
     leaf = embeddings.detach().requires_grad_()
     value = loss(leaf, labels)
     value.backward()
+    if isinstance(loss, MemoryLoss):
+        loss.remember(leaf, labels)
     gradients = [leaf.grad, *(parameter.grad for parameter in parameters)]
     return [value.detach(), *(gradient for gradient in gradients if gradient is not None)]
 
@@ -170,6 +182,10 @@ def _difference(pair: Pair, embeddings: Tensor, labels: Tensor) -> float:
     ours = _step(own_loss, list(own_loss.parameters()), double, labels)
     # Theirs converts itself to the precision of the embeddings, and back at the next call.
     theirs = _step(pair.theirs, _listed(pair.their_proxies), double, labels)
+    if pair.batches:
+        # The batch is in their memory, without gradient: the value is equal, and their gradient
+        # lacks the other end of each pair of the batch.
+        ours, theirs = ours[:1], theirs[:1]
     if pair.is_transposed:
         theirs[-1] = theirs[-1].t()
     return max(
@@ -208,6 +224,31 @@ def _pairs(num_classes: int) -> list[Pair]:
         _pair("lifted_structure", losses.LiftedStructureLoss(), size),
         _pair("multi_similarity", losses.MultiSimilarityLoss(), size, mining_epsilon=None),
     ]
+
+
+def _memory_pairs(num_classes: int, embeddings: Tensor, labels: Tensor) -> list[Pair]:
+    """Returns pair losses with a full memory, whose steps compare with it and store the batch."""
+    size: dict[str, Any] = {"num_classes": num_classes, "embedding_size": DIM}
+    count = MEMORY // len(labels)
+    chance = torch.Generator().manual_seed(1)
+    # Noise of about the length of an embedding.
+    noise = torch.randn(count, *embeddings.shape, generator=chance) / math.sqrt(DIM)
+    batches = tuple(nn.functional.normalize(embeddings + each, dim=1) for each in noise)
+    past, past_labels = torch.cat(batches), labels.repeat(count)
+    pairs = []
+    # Their triplet loss lists 60 million triplets here, which takes minutes.
+    for name, inner, knobs in (
+        ("contrastive", losses.ContrastiveLoss(neg_margin=1.4), {"negative_margin": 1.4}),
+        ("multi_similarity", losses.MultiSimilarityLoss(), {"mining_epsilon": None}),
+    ):
+        ours = _pair(name, inner, size, memory={"size": len(past)}, **knobs).ours
+        assert isinstance(ours, MemoryLoss)
+        ours.remember(past, past_labels)
+        # Theirs has a place for the batch itself.
+        theirs = losses.CrossBatchMemory(inner, DIM, len(past) + len(labels))
+        theirs.add_to_memory(past, past_labels, len(past))
+        pairs.append(Pair(f"{name}, memory of {len(past):,}", ours, theirs, batches=batches))
+    return pairs
 
 
 def _semi_hard_triplet() -> LossFunction:

@@ -117,7 +117,8 @@ def resolve_trial_config(*layers: Layer, source: str = "the configuration") -> T
     try:
         return TrialConfig.model_validate(unflatten(merged, source=source))
     except ValidationError as error:
-        problems = describe(error, sections=kinds, known_keys=_known_keys(merged))
+        known = _known_keys(merged)
+        problems = describe(error, sections=kinds, known_keys=known, owners=_find_owners())
         raise ConfigError(source, problems) from error
 
 
@@ -211,6 +212,16 @@ def _inherited(kind: type[ChosenSection] | None) -> set[str]:
     if kind is None:
         return set()
     return set(kind.model_fields) - set(kind.__annotations__)
+
+
+def _find_owners() -> dict[str, list[str]]:
+    """Returns the kinds that have each dotted key of a section with kinds."""
+    owners: dict[str, list[str]] = {}
+    for section, classes in chosen_sections().items():
+        for kind, fields in classes.items():
+            for name in fields.model_fields:
+                owners.setdefault(f"{section}.{name}", []).append(kind)
+    return owners
 
 
 def _known_keys(merged: Layer) -> list[str]:

@@ -1,9 +1,9 @@
 """The parameters of each loss; dml_core.losses has the formulas."""
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from dml_core.config.section import ChosenSection, Section
 
@@ -34,6 +34,35 @@ class ExpandableLossBase(LossBase):
 
     expansion: ExpansionConfig = ExpansionConfig()
     """Synthetic points; off by default."""
+
+
+class MemoryConfig(Section):
+    """Cross-batch memory (Wang et al., 2020): embeddings of past batches as further pairs."""
+
+    size: int = Field(default=0, ge=0, le=10_000_000)
+    """Number of past embeddings that each image of a batch is compared with; 0 turns memory off."""
+    start_epoch: int = Field(default=0, ge=0)
+    """Epochs trained without the memory, while embeddings still change fast. It is filled
+    meanwhile."""
+
+
+class MemoryLossBase(LossBase):
+    """A pair loss that can compare a batch with the embeddings of past batches."""
+
+    memory: MemoryConfig = MemoryConfig()
+    """Past embeddings; off by default."""
+
+    @model_validator(mode="after")
+    def check_memory(self) -> Self:
+        """Rejects memory together with expansion: no definition covers both."""
+        expansion = getattr(self, "expansion", None)
+        if self.memory.size and expansion is not None and expansion.points:
+            raise ValueError(
+                "cannot use memory.size and expansion.points together: negatives come from past "
+                f"batches or from synthetic points. Got {self.memory.size} and {expansion.points}. "
+                "Set one of them to 0"
+            )
+        return self
 
 
 class ProxyNcaConfig(ProxyLossBase):
@@ -78,7 +107,7 @@ class ArcFaceConfig(ProxyLossBase):
     """Factor on the cosine."""
 
 
-class ContrastiveConfig(LossBase):
+class ContrastiveConfig(MemoryLossBase):
     """Contrastive loss (Hadsell et al., 2006) with unsquared distances on the unit sphere."""
 
     name: Literal["contrastive"] = "contrastive"
@@ -89,7 +118,7 @@ class ContrastiveConfig(LossBase):
     """Distance above which a pair of different classes has zero loss."""
 
 
-class TripletConfig(ExpandableLossBase):
+class TripletConfig(ExpandableLossBase, MemoryLossBase):
     """Triplet loss (Schroff et al., 2015) with unsquared distances on the unit sphere."""
 
     name: Literal["triplet"] = "triplet"
@@ -101,7 +130,7 @@ class TripletConfig(ExpandableLossBase):
     """Distance by which a negative should be farther than a positive."""
 
 
-class LiftedStructureConfig(ExpandableLossBase):
+class LiftedStructureConfig(ExpandableLossBase, MemoryLossBase):
     """Lifted structure (Song et al., 2016), smooth form on the unit sphere."""
 
     name: Literal["lifted_structure"] = "lifted_structure"
@@ -123,7 +152,7 @@ class NPairConfig(ExpandableLossBase):
     """Weight of the mean squared norm of the embeddings."""
 
 
-class MultiSimilarityConfig(ExpandableLossBase):
+class MultiSimilarityConfig(ExpandableLossBase, MemoryLossBase):
     """Multi-similarity (Wang et al., 2019) on cosines."""
 
     name: Literal["multi_similarity"] = "multi_similarity"

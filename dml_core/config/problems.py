@@ -1,7 +1,8 @@
 """Reports all problems of a configuration at once, one sentence each."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -60,7 +61,11 @@ _RULES = {
 
 
 def describe(
-    error: ValidationError, *, sections: dict[str, list[str]], known_keys: Iterable[str]
+    error: ValidationError,
+    *,
+    sections: dict[str, list[str]],
+    known_keys: Iterable[str],
+    owners: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> list[str]:
     """Returns one sentence for each validation error.
 
@@ -68,12 +73,13 @@ def describe(
         error: the error that pydantic raised.
         sections: for each section with kinds, the names of its kinds.
         known_keys: all dotted keys, to suggest the nearest one.
+        owners: the kinds that have a dotted key, to name them for a key of another kind.
     """
     keys = list(known_keys)
     problems: list[str] = []
     details = error.errors(include_url=False)
     for detail in details[:_MAX_LISTED]:
-        problems.extend(_describe_one(detail, sections, keys))
+        problems.extend(_describe_one(detail, sections, keys, owners))
     if len(details) > _MAX_LISTED:
         problems.append(f"... and {len(details) - _MAX_LISTED:,} more. Fix these first.")
     return problems
@@ -88,12 +94,17 @@ def _dotted(location: Sequence[int | str], sections: dict[str, list[str]]) -> st
 
 
 def _describe_one(
-    detail: ErrorDetails, sections: dict[str, list[str]], known_keys: list[str]
+    detail: ErrorDetails,
+    sections: dict[str, list[str]],
+    known_keys: list[str],
+    owners: Mapping[str, Sequence[str]],
 ) -> list[str]:
     key = _dotted(detail["loc"], sections)
     value, kind, context = detail["input"], detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
-        return [f"{key} is not a known parameter{_of_kind(detail)}.{suggest(key, known_keys)}"]
+        names = owners.get(key)
+        hint = f" Those that have it: {', '.join(names)}." if names else suggest(key, known_keys)
+        return [f"{key} is not a known parameter{_of_kind(detail)}.{hint}"]
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         return [_describe_unknown_kind(key, value, sections)]
     if kind == "value_error":

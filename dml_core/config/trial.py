@@ -225,6 +225,12 @@ class TrialConfig(Section):
                 f"training.warmup_epochs must be below training.epochs, or the trunk never learns. "
                 f"Got {self.training.warmup_epochs} and {self.training.epochs}"
             )
+        memory = getattr(self.loss, "memory", None)
+        if memory is not None and memory.size and memory.start_epoch >= self.training.epochs:
+            problems.append(
+                f"loss.memory.start_epoch must be below training.epochs, or the memory is never "
+                f"used. Got {memory.start_epoch} and {self.training.epochs}"
+            )
         return problems
 
     def _find_ddp_conflicts(self) -> list[str]:

@@ -81,6 +81,12 @@ class MetricLoss(nn.Module, ABC):
     def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:
         """Returns the scalar loss of a checked batch."""
 
+    def start_epoch(self, epoch: int) -> None:
+        """Prepares for an epoch, counted from 0; does nothing by default."""
+
+    def remember(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Keeps a batch for later ones, after its gradients; does nothing by default."""
+
     def check_batch(self, embeddings: Tensor, labels: Tensor) -> None:
         """Raises ValueError unless embeddings are (B, D) and labels fit them."""
         name, found = type(self).__name__, f"{tuple(labels.shape)} {labels.dtype}"

@@ -1,29 +1,23 @@
 """Contrastive loss."""
 
-# B = batch
+# B = batch, C = batch and memory
 
 import torch
 from torch import Tensor
 
 from dml_core.config.losses import ContrastiveConfig
-from dml_core.losses.base import MetricLoss, at_least_float32
-from dml_core.losses.distances import (
-    SQUARED_DISTANCE_FLOOR,
-    mean_where,
-    pair_masks,
-    self_products,
-    sphere_distances,
-    unit_vectors,
-)
+from dml_core.losses.distances import SQUARED_DISTANCE_FLOOR, mean_where
+from dml_core.losses.memory import MemoryLoss
 
 
-class ContrastiveLoss(MetricLoss):
+class ContrastiveLoss(MemoryLoss):
     """Pulls pairs of the same class together and pushes other pairs apart (Hadsell et al., 2006).
 
     L = mean of d - positive_margin over pairs of the same class with d > positive_margin, plus the
     mean of negative_margin - d over pairs of different classes with d < negative_margin, where d is
     the distance on the unit sphere. A mean over no pairs is zero. Coincident points of one class
-    do not count as a pair.
+    do not count as a pair. Pairs within the batch count once for each of their images, those with
+    the memory once.
     """
 
     config_class = ContrastiveConfig
@@ -31,9 +25,8 @@ class ContrastiveLoss(MetricLoss):
 
     def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:
         """Returns the scalar loss of (B, D) embeddings and (B,) labels."""
-        unit = unit_vectors(at_least_float32(embeddings))
-        distances = sphere_distances(self_products(unit))
-        positives, negatives = pair_masks(labels)
+        pairs = self.compare(embeddings, labels)
+        distances, positives, negatives = pairs.distances(), pairs.positives, pairs.negatives
         # The floor of the root is not a distance: otherwise duplicates would dilute the mean.
         smallest = max(self.config.positive_margin, SQUARED_DISTANCE_FLOOR**0.5)
         far_positives = positives & (distances > smallest)

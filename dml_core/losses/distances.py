@@ -1,6 +1,6 @@
 """Distances within a batch, of embeddings and of continuous labels."""
 
-# A = anchors, B = batch, D = embedding dim, L = label columns, M = columns
+# A = anchors, B = batch, C = batch and memory, D = embedding dim, L = label columns, M = columns
 
 from typing import Any, Literal, NamedTuple, cast
 
@@ -44,17 +44,30 @@ def root_of_squared(squared: Tensor) -> Tensor:
     return squared.clamp_min(SQUARED_DISTANCE_FLOOR).sqrt()
 
 
-def sphere_distances(cosines: Tensor) -> Tensor:
-    """Returns the (B, B) Euclidean distances of unit vectors from their dot products."""
+def sphere_distances(cosines: Tensor, further_squared_lengths: Tensor | None = None) -> Tensor:
+    """Returns the (B, C) Euclidean distances of unit vectors from their dot products.
+
+    Args:
+        cosines: (B, C); the first B columns are the rows themselves.
+        further_squared_lengths: (C - B,) of the other columns, if there are any.
+    """
     # Lengths are constant on the sphere. Taken from the products, they are 0 for a zero row, and
     # the distance of a point to itself and to its copies is exactly the floor.
-    lengths = cosines.detach().diagonal()
-    return root_of_squared(squared_distances(cosines, lengths.unsqueeze(1), lengths))
+    lengths = columns = cosines.detach().diagonal()
+    if further_squared_lengths is not None:
+        columns = torch.cat([lengths, further_squared_lengths])
+    return root_of_squared(squared_distances(cosines, lengths.unsqueeze(1), columns))
 
 
-def pair_masks(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns two (B, B) masks: same class without the diagonal, and different classes."""
-    same = labels.unsqueeze(1) == labels
+def pair_masks(labels: Tensor, further_labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Returns two (B, C) masks: same class without the diagonal, and different classes.
+
+    Args:
+        labels: (B,) of the rows, which are the first B columns.
+        further_labels: (C - B,) of the other columns, if there are any.
+    """
+    columns = labels if further_labels is None else torch.cat([labels, further_labels])
+    same = labels.unsqueeze(1) == columns
     negatives = ~same
     return same.fill_diagonal_(False), negatives
 

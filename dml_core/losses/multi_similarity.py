@@ -1,31 +1,25 @@
 """Multi-similarity loss."""
 
-# B = batch, M = negatives of an anchor (B, or one per class with expansion)
+# B = batch, M = negatives of an anchor (batch and memory, or one per class with expansion)
 
 import torch
 from torch import Tensor
 
 from dml_core.config.losses import MultiSimilarityConfig
-from dml_core.losses.base import MetricLoss, at_least_float32
-from dml_core.losses.distances import (
-    log_one_plus_exp,
-    log_sum_exp_where,
-    mean_where,
-    pair_masks,
-    self_products,
-    unit_vectors,
-)
+from dml_core.losses.distances import log_one_plus_exp, log_sum_exp_where, mean_where
 from dml_core.losses.expansion import hardest_class_negatives
+from dml_core.losses.memory import MemoryLoss
 
 
-class MultiSimilarityLoss(MetricLoss):
+class MultiSimilarityLoss(MemoryLoss):
     """Weights each pair by its own cosine and those of other pairs (Wang et al., 2019).
 
     L = mean over anchors of (1/alpha) log(1 + sum exp(-alpha (s - base))) over positives plus
     (1/beta) log(1 + sum exp(beta (s - base))) over negatives. With mining_epsilon, only positives
     below the most similar negative plus epsilon participate, and only negatives above the least
     similar positive minus epsilon. An anchor without pairs adds zero. With expansion, the negatives
-    are the hardest pairs with each other class.
+    are the hardest pairs with each other class. With memory, positives and negatives also come from
+    there; anchors do not.
     """
 
     config_class = MultiSimilarityConfig
@@ -34,9 +28,9 @@ class MultiSimilarityLoss(MetricLoss):
     def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:
         """Returns the scalar loss of (B, D) embeddings and (B,) labels."""
         self.diagnostics = {}
-        unit = unit_vectors(at_least_float32(embeddings))
-        positive_cosines = negative_cosines = self_products(unit)
-        positives, negatives = pair_masks(labels)
+        found = self.compare(embeddings, labels)
+        positive_cosines = negative_cosines = found.cosines
+        positives, negatives = found.positives, found.negatives
         if self.config.expansion.points:
             hardest = hardest_class_negatives(
                 positive_cosines, labels, self.config.expansion, by_similarity=True

@@ -1,7 +1,7 @@
 """Triplet loss."""
 
-# B = batch, P = most positives of an anchor
-# M = negatives of an anchor (B, or one per class with expansion)
+# B = batch, C = batch and memory, P = most positives of an anchor
+# M = negatives of an anchor (C, or one per class with expansion)
 
 from typing import NamedTuple
 
@@ -9,19 +9,13 @@ import torch
 from torch import Tensor
 
 from dml_core.config.losses import TripletConfig
-from dml_core.losses.base import MetricLoss, at_least_float32
-from dml_core.losses.distances import (
-    mean_where,
-    pair_masks,
-    self_products,
-    sphere_distances,
-    unit_vectors,
-)
+from dml_core.losses.distances import mean_where
 from dml_core.losses.expansion import hardest_class_negatives
+from dml_core.losses.memory import MemoryLoss
 
 
 class _Pairs(NamedTuple):
-    """Distances and masks: (B, B) for positive pairs, (B, M) for negative pairs."""
+    """Distances and masks: (B, C) for positive pairs, (B, M) for negative pairs."""
 
     positive_distances: Tensor
     positives: Tensor
@@ -29,14 +23,15 @@ class _Pairs(NamedTuple):
     negatives: Tensor
 
 
-class TripletLoss(MetricLoss):
+class TripletLoss(MemoryLoss):
     """Pushes each negative farther than each positive by a margin (Schroff et al., 2015).
 
     L = mean of max(0, d_ap - d_an + margin), with distances on the unit sphere, over the triplets
     that `mining` keeps. `all`: those above zero. `semi_hard`: those with
     d_ap < d_an < d_ap + margin. `hard`: the farthest positive and nearest negative of each anchor
     that has both, zeros included. Zero if no triplet is kept. With expansion, the negatives of an
-    anchor are the hardest pairs with each other class.
+    anchor are the hardest pairs with each other class. With memory, positives and negatives also
+    come from there; anchors do not.
     """
 
     config_class = TripletConfig
@@ -45,15 +40,13 @@ class TripletLoss(MetricLoss):
     def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:
         """Returns the scalar loss of (B, D) embeddings and (B,) labels."""
         self.diagnostics = {}
-        unit = unit_vectors(at_least_float32(embeddings))
-        products = self_products(unit)
-        distances = sphere_distances(products)
-        positives, negatives = pair_masks(labels)
-        pairs = _Pairs(distances, positives, distances, negatives)
+        found = self.compare(embeddings, labels)
+        distances = found.distances()
+        pairs = _Pairs(distances, found.positives, distances, found.negatives)
         if self.config.expansion.points:
-            hardest = hardest_class_negatives(products, labels, self.config.expansion)
+            hardest = hardest_class_negatives(found.cosines, labels, self.config.expansion)
             self.diagnostics.update(hardest.diagnostics())
-            pairs = _Pairs(distances, positives, hardest.values, hardest.mask)
+            pairs = _Pairs(distances, found.positives, hardest.values, hardest.mask)
         return self._hardest(pairs) if self.config.mining == "hard" else self._counted(pairs)
 
     def _hardest(self, pairs: _Pairs) -> Tensor:

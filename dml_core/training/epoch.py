@@ -90,9 +90,12 @@ def compute_gradients(state: TrialState, *, step: int, batch: Batch, inputs: Ten
     """Returns the loss of a batch and stores its gradients in the parameters."""
     _reseed_loss(state, step=step)
     embeddings = _embed(state, step=step, batch=batch, inputs=inputs)
-    loss = state.loss(embeddings, _labels_of(state, batch), _anchors_of(batch, state.device))
+    labels = _labels_of(state, batch)
+    loss = state.loss(embeddings, labels, _anchors_of(batch, state.device))
     state.optimizer.zero_grad(set_to_none=True)
     loss.backward()
+    # All ranks have the embeddings of the whole batch, so their memories are equal.
+    state.loss.remember(embeddings, labels)
     value: Tensor = loss.detach()
     if state.group is not None:
         network = [p for part in state.model.parameter_groups().values() for p in part]
@@ -139,6 +142,7 @@ def _set_training_mode(state: TrialState) -> None:
     training = state.config.training
     state.model.set_training(True, freeze_batch_norm=training.freeze_batch_norm)
     state.loss.train()
+    state.loss.start_epoch(state.epoch)
     for parameter in state.model.parameter_groups()["trunk"]:
         parameter.requires_grad_(state.epoch >= training.warmup_epochs)
 

@@ -7,7 +7,12 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from dml_core.config.losses import ExpandableLossBase, LossConfig, ProxyLossBase
+from dml_core.config.losses import (
+    ExpandableLossBase,
+    LossConfig,
+    MemoryLossBase,
+    ProxyLossBase,
+)
 from dml_core.data.prepared import open_development
 from dml_core.losses.registry import LOSSES
 from dml_core.training.ddp import WorkerGroup
@@ -43,6 +48,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
         f"{name} with expansion": {"loss__name": name, "loss__expansion__points": 2}
         for name in named(ExpandableLossBase)
     },
+    **{
+        f"{name} with memory": {"loss__name": name, "loss__memory__size": 24}
+        for name in named(MemoryLossBase)
+    },
     "triplet, all": {"loss__name": "triplet", "loss__mining": "all"},
     "triplet, hard": {"loss__name": "triplet", "loss__mining": "hard"},
     "log_ratio, heads": {"loss__name": "log_ratio", **DENSE},
@@ -75,9 +84,21 @@ def _take_step(root: Path, knobs: dict[str, Any], group: WorkerGroup | None) -> 
     for precision, dtype in (("double", torch.float64), ("single", torch.float32)):
         state.model.to(dtype)
         state.loss.to(dtype)
+        _fill_memory(state)
         loss = compute_gradients(state, step=0, batch=batch, inputs=inputs)
         found |= {f"{precision}: {name}": value for name, value in _look_at(state, loss).items()}
     return found
+
+
+def _fill_memory(state: TrialState) -> None:
+    """Stores the same past embeddings on every rank; of losses without a memory, nothing.
+
+    Their own past embeddings would lie where the batch lies up to rounding, which decides then
+    whether a pair counts.
+    """
+    stream = torch.Generator().manual_seed(0)
+    past = torch.randn(24, state.config.model.embedding_dim, generator=stream)
+    state.loss.remember(past.to(next(state.model.parameters()).dtype), torch.arange(24) % 3)
 
 
 def _look_at(state: TrialState, loss: Tensor) -> Step:
@@ -86,7 +107,8 @@ def _look_at(state: TrialState, loss: Tensor) -> Step:
         for name, parameter in module.named_parameters():
             if parameter.grad is not None:
                 found[f"gradient of {name}"] = parameter.grad.to_dense().clone()
-    return found | {name: buffer.clone() for name, buffer in state.model.named_buffers()}
+    buffers = [*state.model.named_buffers(), *state.loss.named_buffers()]
+    return found | {name: buffer.clone() for name, buffer in buffers}
 
 
 def take_first_steps_together(

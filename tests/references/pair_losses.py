@@ -126,3 +126,73 @@ def multi_similarity(embeddings, labels, *, alpha, beta, base, epsilon, negative
         push = math.log(1 + sum(math.exp(beta * (s - base)) for s in far)) / beta
         costs.append(pull + push)
     return mean(costs)
+
+
+def with_memory(name, batch, past, **knobs):
+    """A loss over the batch, whose anchors also meet the past: anchors are in the batch alone."""
+    rows = unit_rows(batch[0]) + unit_rows(past[0])
+    names = batch[1].tolist() + past[1].tolist()
+    size = len(batch[1])
+
+    def others(i, *, same, within=None):
+        candidates = range(len(rows) if within is None else within)
+        return [j for j in candidates if j != i and (names[j] == names[i]) == same]
+
+    anchors = range(size)
+    return _WITH_MEMORY[name](rows, others, anchors, size, **knobs)
+
+
+def _contrastive_memory(rows, others, anchors, size, *, positive_margin, negative_margin):
+    near = [distance(rows[i], rows[j]) for i in anchors for j in others(i, same=True)]
+    far = [distance(rows[i], rows[j]) for i in anchors for j in others(i, same=False)]
+    pulls = [d - positive_margin for d in near if d > positive_margin and d > 1e-6]
+    return mean(pulls) + mean([negative_margin - d for d in far if d < negative_margin])
+
+
+def _triplet_memory(rows, others, anchors, size, *, margin, mining):
+    kept = []
+    for a in anchors:
+        near = [distance(rows[a], rows[j]) for j in others(a, same=True)]
+        far = [distance(rows[a], rows[j]) for j in others(a, same=False)]
+        if mining == "hard":
+            kept += [max(0.0, max(near) - min(far) + margin)] if near and far else []
+            continue
+        hinges = [(p, n) for p in near for n in far if p - n + margin > 0]
+        kept += [p - n + margin for p, n in hinges if mining == "all" or p < n]
+    return mean(kept)
+
+
+def _lifted_memory(rows, others, anchors, size, *, margin):
+    costs = []
+    for i in anchors:
+        for j in others(i, same=True):
+            # A pair has an end in the batch: an image of the memory meets the batch alone.
+            of_j = others(j, same=False, within=None if j < size else size)
+            ends = [(i, n) for n in others(i, same=False)] + [(j, n) for n in of_j]
+            push = sum(math.exp(margin - distance(rows[a], rows[n])) for a, n in ends)
+            cost = math.log(push) + distance(rows[i], rows[j]) if push > 0 else 0.0
+            costs.append(max(0.0, cost) ** 2 / 2)
+    return mean(costs)
+
+
+def _multi_similarity_memory(rows, others, anchors, size, *, alpha, beta, base, epsilon):
+    costs = []
+    for a in anchors:
+        near = [dot(rows[a], rows[j]) for j in others(a, same=True)]
+        far = [dot(rows[a], rows[j]) for j in others(a, same=False)]
+        if epsilon is not None:
+            kept_near = [s for s in near if far and s < max(far) + epsilon]
+            kept_far = [s for s in far if near and s > min(near) - epsilon]
+            near, far = kept_near, kept_far
+        pull = math.log(1 + sum(math.exp(-alpha * (s - base)) for s in near)) / alpha
+        push = math.log(1 + sum(math.exp(beta * (s - base)) for s in far)) / beta
+        costs.append(pull + push)
+    return mean(costs)
+
+
+_WITH_MEMORY = {
+    "contrastive": _contrastive_memory,
+    "triplet": _triplet_memory,
+    "lifted_structure": _lifted_memory,
+    "multi_similarity": _multi_similarity_memory,
+}

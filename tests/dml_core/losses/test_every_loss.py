@@ -6,19 +6,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from dml_core.config.losses import ExpandableLossBase, LossConfig
+from dml_core.config.losses import ExpandableLossBase, LossConfig, MemoryLossBase
 from dml_core.losses.base import MetricLoss
 from dml_core.losses.proxies import ProxyLoss
 from dml_core.losses.registry import LOSSES, build_loss
 
 NUM_CLASSES, DIM = 4, 5
 KINDS = [get_args(tagged)[0] for tagged in get_args(get_args(LossConfig)[0])]
-EXPANDABLE = [
-    kind.model_fields["name"].default for kind in KINDS if issubclass(kind, ExpandableLossBase)
-]
+
+
+def named(base: type) -> list[str]:
+    """Returns the losses whose knobs are of a kind."""
+    return [kind.model_fields["name"].default for kind in KINDS if issubclass(kind, base)]
+
+
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in LOSSES),
-    *((name, {"expansion": {"points": 2}}) for name in EXPANDABLE),
+    *((name, {"expansion": {"points": 2}}) for name in named(ExpandableLossBase)),
+    *((name, {"memory": {"size": 20}}) for name in named(MemoryLossBase)),
     ("triplet", {"mining": "all"}),
     ("triplet", {"mining": "hard"}),
     ("n_pair", {"normalize": False, "scale": 1.0, "l2_weight": 0.02}),
@@ -29,8 +34,13 @@ every_variant = pytest.mark.parametrize(("name", "knobs"), VARIANTS, ids=str)
 
 
 def build(name: str, knobs: dict[str, Any], *, seed: int = 0) -> MetricLoss:
+    """Returns the loss in double; a memory holds embeddings of all four classes."""
     torch.manual_seed(seed)
-    return build_loss(name, num_classes=NUM_CLASSES, embedding_dim=DIM, **knobs).double()
+    loss = build_loss(name, num_classes=NUM_CLASSES, embedding_dim=DIM, **knobs).double()
+    stream = torch.Generator().manual_seed(seed + 50)
+    past = torch.randn(20, DIM, generator=stream, dtype=torch.float64)
+    loss.remember(past, torch.arange(20) % NUM_CLASSES)
+    return loss
 
 
 def make_batch(loss: MetricLoss, *, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -119,6 +129,8 @@ def test_names_of_the_classes_do_not_matter(name: str, knobs: dict[str, Any]):
         if isinstance(loss, ProxyLoss):
             with torch.no_grad():
                 loss.proxies[new_name] = loss.proxies.clone()
+        if memory := getattr(loss, "memory", None):
+            memory.labels = new_name[memory.labels]
     assert not torch.equal(renamed, labels)
     assert_equal_up_to_rounding(loss(embeddings, renamed), expected)
 
@@ -132,6 +144,8 @@ def test_rotation_does_not_matter(name: str, knobs: dict[str, Any]):
     if isinstance(loss, ProxyLoss):
         with torch.no_grad():
             loss.proxies.copy_(loss.proxies @ turn)
+    if memory := getattr(loss, "memory", None):
+        memory.embeddings = memory.embeddings @ turn
     turned_value, turned_gradient = backward(loss, embeddings @ turn, labels)
     assert_equal_up_to_rounding(turned_value, value)
     assert_equal_up_to_rounding(turned_gradient, gradient @ turn)

@@ -103,9 +103,10 @@ def test_another_seed_gives_other_bits(tiny_root, tmp_path):
         {"training__warmup_epochs": 1, "training__new_optimizer_after_warmup": True},
         {"loss__proxy_ratio": 0.5, "training__gradient_clip": "norm"},
         {"loss__name": "triplet", "loss__expansion__points": 2},
+        {"loss__name": "contrastive", "loss__memory__size": 150, "loss__memory__start_epoch": 1},
         {"sampler__name": "shuffled", "training__precision": "bfloat16"},
     ],
-    ids=lambda knobs: next(iter(knobs), "defaults"),
+    ids=lambda knobs: next(reversed(knobs), "defaults"),
 )
 @pytest.mark.parametrize("stop_after", [1, 2])
 def test_a_resumed_trial_has_the_bits_of_an_uninterrupted_one(
