@@ -42,7 +42,7 @@ def count_trained(study):
 
 
 def test_there_is_a_study_for_every_experiment_of_the_papers():
-    assert len(OF_PAPERS) == 22
+    assert len({*OF_PAPERS} - {"memory_size"}) == 22
 
 
 @pytest.mark.parametrize("name", OF_PAPERS)
