@@ -1,12 +1,14 @@
 """Pinned sources: the copy of the code, as it was at a run's start, that all its processes import.
 
 A command that computes copies the project's packages to `.dml/sources/<hash>/`, and it and its
-child processes import from there. An edit or another branch does not affect the run.
+child processes import from there. An edit or another branch does not affect the run. Code of the
+project folder that params.yaml, a study or the command names as `python:module:Name` is copied too.
 
 Uses the standard library only: it is imported first, and removed from sys.modules again.
 """
 
 import compileall
+import contextlib
 import fcntl
 import hashlib
 import importlib
@@ -14,15 +16,19 @@ import os
 import py_compile
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
-PACKAGES = ("dml_core", "tasks", "flows")
+from dml_core.own_code import PROJECT_PACKAGES, find_names, list_sources
+
+PACKAGES = PROJECT_PACKAGES
 VARIABLE = "DML_SOURCES"
 """Environment variable with the folder of a run's pinned sources."""
 FOLDER = Path(".dml") / "sources"
 _TRIES = 5
+_NOTHING: Mapping[str, Path] = MappingProxyType({})
 
 
 class SourcesChanging(ValueError):
@@ -72,7 +78,7 @@ def pin_sources(keep: Path = FOLDER) -> Path:
     Raises:
         SourcesChanging: when they keep changing while they are copied.
     """
-    copy = provide_copy(choose_tree(), keep.resolve())
+    copy = provide_copy(choose_tree(), keep.resolve(), own=find_own_code(Path()))
     os.environ[VARIABLE] = str(copy)
     use_tree(copy)
     return copy
@@ -88,13 +94,30 @@ def use_tree(tree: Path) -> None:
     importlib.invalidate_caches()
 
 
+def find_own_code(project: Path) -> dict[str, Path]:
+    """Returns the sources of own code that a project's files or this command name, by path."""
+    texts = [argument for argument in sys.argv if "python:" in argument]
+    files = [project / "params.yaml", *sorted((project / "studies").glob("*.yaml"))]
+    files += [Path(argument) for argument in sys.argv if argument.endswith(".yaml")]
+    for file in files:
+        with contextlib.suppress(OSError):
+            texts.append(file.read_text(encoding="utf-8", errors="replace"))
+    return list_sources(find_names("\n".join(texts)), project)
+
+
 def _is_tree(folder: Path) -> bool:
     return all((folder / name / "__init__.py").is_file() for name in PACKAGES)
 
 
-def provide_copy(tree: Path, keep: Path) -> Path:
-    """Returns the folder of a copy that is kept until this process ends."""
-    content = _read_sources(tree)
+def provide_copy(tree: Path, keep: Path, *, own: Mapping[str, Path] = _NOTHING) -> Path:
+    """Returns the folder of a copy that is kept until this process ends.
+
+    Args:
+        tree: holds the project's packages.
+        keep: holds the copies.
+        own: further files by their path in the copy.
+    """
+    content = _read_sources(tree, own)
     hasher = hashlib.sha256()
     for name, data in content.items():
         hasher.update(f"{name}\0{len(data)}\0".encode())
@@ -109,31 +132,31 @@ def provide_copy(tree: Path, keep: Path) -> Path:
     return copy
 
 
-def _read_sources(tree: Path) -> dict[str, bytes]:
+def _read_sources(tree: Path, own: Mapping[str, Path]) -> dict[str, bytes]:
     """Returns the content of all files of the packages by name, read at one moment."""
     for _ in range(_TRIES):
-        before = _stat_sources(tree)
         try:
-            content = {name: (tree / name).read_bytes() for name in before}
+            before = _stat_sources(tree, own)
+            content = {name: (own.get(name) or tree / name).read_bytes() for name in before}
+            # A branch switched meanwhile would give a mixture of two versions.
+            if _stat_sources(tree, own) == before:
+                return content
         except FileNotFoundError:
             continue
-        # A branch switched meanwhile would give a mixture of two versions.
-        if _stat_sources(tree) == before:
-            return content
     raise SourcesChanging(
         f"the sources in {tree} must not change while a run copies them. They changed in {_TRIES} "
         "tries. Run the same command again when they no longer change."
     )
 
 
-def _stat_sources(tree: Path) -> dict[str, tuple[int, int]]:
-    found = {}
+def _stat_sources(tree: Path, own: Mapping[str, Path]) -> dict[str, tuple[int, int]]:
+    paths = dict(own)
     for package in PACKAGES:
         for path in sorted((tree / package).rglob("*")):
             if "__pycache__" not in path.parts and path.is_file():
-                facts = path.stat()
-                found[path.relative_to(tree).as_posix()] = (facts.st_mtime_ns, facts.st_size)
-    return found
+                paths[path.relative_to(tree).as_posix()] = path
+    facts = {name: path.stat() for name, path in paths.items()}
+    return {name: (each.st_mtime_ns, each.st_size) for name, each in facts.items()}
 
 
 def _write(content: dict[str, bytes], copy: Path) -> None:

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from dml_core.config.section import ChosenSection, Section
+from dml_core.config.section import ChosenSection, Plain, Section, read_tag
+from dml_core.own_code import PATTERN
 
 ALIAS_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 DATASET_NAMES = frozenset(
@@ -218,16 +219,28 @@ class FolderData(DownloadedData):
     """Column with train, test, query or gallery; empty: test_fraction splits by class."""
 
 
+class OwnData(DownloadedData):
+    """A reader of the project folder: a function that returns an ImageRecord for each image."""
+
+    name: str = Field(default="python:my_package.my_module:list_images", pattern=PATTERN)
+    """`python:`, the module, and the function."""
+    alias: str = Field(default="own", pattern=ALIAS_PATTERN)
+    """Name of the dataset's folder below prepared_root, and in reports."""
+    options: dict[str, Plain] = Field(default_factory=dict)
+    """Keyword arguments; raw is passed automatically, as a path."""
+
+
 DataConfig = Annotated[
-    GlyphsData
-    | Cub200Data
-    | Cars196Data
-    | SopData
-    | InshopData
-    | OmniglotData
-    | FashionMnistData
-    | FolderData,
-    Field(discriminator="name"),
+    Annotated[GlyphsData, Tag("glyphs")]
+    | Annotated[Cub200Data, Tag("cub200")]
+    | Annotated[Cars196Data, Tag("cars196")]
+    | Annotated[SopData, Tag("sop")]
+    | Annotated[InshopData, Tag("inshop")]
+    | Annotated[OmniglotData, Tag("omniglot")]
+    | Annotated[FashionMnistData, Tag("fashion_mnist")]
+    | Annotated[FolderData, Tag("folder")]
+    | Annotated[OwnData, Tag("python")],
+    Discriminator(read_tag),
 ]
 
 

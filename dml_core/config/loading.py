@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from dml_core.config.pipeline import PipelineConfig
 from dml_core.config.problems import ConfigError, describe
-from dml_core.config.section import ChosenSection
+from dml_core.config.section import ChosenSection, find_kind
 from dml_core.config.trial import TrialConfig
 from dml_core.config.yaml_files import MAX_DEPTH, parse_yaml, read_yaml_mapping
 
@@ -130,7 +130,7 @@ def put_over(lower: Layer, upper: Layer) -> dict[str, Any]:
     """
     kept = dict(lower)
     for section, classes in chosen_sections().items():
-        kind = classes.get(str(upper.get(f"{section}.name")))
+        kind = find_kind(classes, upper.get(f"{section}.name"))
         if kind is None:
             continue
         known = {f"{section}.{name}" for name in kind.model_fields}
@@ -145,7 +145,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and name != "loss.options":
+        if isinstance(value, Mapping):
             flat.update(flatten(value, prefix=f"{name}."))
         else:
             flat[name] = value
@@ -201,7 +201,7 @@ def _merge(lower: Layer, upper: Layer) -> dict[str, Any]:
         old, new = lower.get(name_key), upper.get(name_key)
         if name_key not in upper or new == old:
             continue
-        shared = _inherited(classes.get(str(old))) & _inherited(classes.get(str(new)))
+        shared = _inherited(find_kind(classes, old)) & _inherited(find_kind(classes, new))
         for key in list(kept):
             if key.startswith(f"{section}.") and key.split(".")[1] not in shared:
                 del kept[key]
@@ -231,7 +231,7 @@ def _known_keys(merged: Layer) -> list[str]:
     for section, field in TrialConfig.model_fields.items():
         model: Any = type(field.default)
         if section in sections:
-            model = sections[section].get(str(merged[f"{section}.name"]), model)
+            model = find_kind(sections[section], merged[f"{section}.name"]) or model
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             keys.append(section)
             continue

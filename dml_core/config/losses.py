@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from dml_core.config.section import ChosenSection, Section
+from dml_core.config.section import ChosenSection, Plain, Section, read_tag
+from dml_core.own_code import PATTERN
 
 
 class LossBase(ChosenSection):
@@ -187,18 +188,24 @@ class DenseTripletConfig(LossBase):
     """every: each image of the batch is an anchor; heads: only those of the dense sampler."""
 
 
+class OwnLossConfig(LossBase):
+    """A loss of the project folder: a torch module with forward(embeddings, labels)."""
+
+    name: str = Field(default="python:my_package.my_module:MyLoss", pattern=PATTERN)
+    """`python:`, the module, and the class."""
+    options: dict[str, Plain] = Field(default_factory=dict)
+    """Keyword arguments; num_classes and embedding_dim are passed automatically."""
+
+
 class PmlConfig(LossBase):
     """Any loss of pytorch-metric-learning, if that package is installed."""
 
     name: str = Field(default="pml:TripletMarginLoss", pattern=r"^pml:[A-Za-z0-9]+$")
     """`pml:` followed by the class name."""
-    options: dict[str, float | int | bool | str] = Field(default_factory=dict)
-    """Constructor arguments; num_classes and embedding_size are passed automatically."""
-
-
-def _tag(value: Any) -> str:
-    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
-    return "pml" if str(name).startswith("pml:") else str(name)
+    options: dict[str, Plain | dict[str, Any]] = Field(default_factory=dict)
+    """Constructor arguments; num_classes and embedding_size are passed automatically. miner,
+    distance, reducer, embedding_regularizer, weight_regularizer and, for pml:CrossBatchMemory, loss
+    are mappings with the class as `name`."""
 
 
 LossConfig = Annotated[
@@ -213,7 +220,8 @@ LossConfig = Annotated[
     | Annotated[MultiSimilarityConfig, Tag("multi_similarity")]
     | Annotated[LogRatioConfig, Tag("log_ratio")]
     | Annotated[DenseTripletConfig, Tag("dense_triplet")]
+    | Annotated[OwnLossConfig, Tag("python")]
     | Annotated[PmlConfig, Tag("pml")],
-    Discriminator(_tag),
+    Discriminator(read_tag),
 ]
 CONTINUOUS_LOSSES = ("log_ratio", "dense_triplet")

@@ -8,6 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from dml_core.config.section import PREFIXES
+
 _MAX_LENGTH = 2000
 _MAX_LISTED = 50
 """Problems that are listed in full; the rest are counted."""
@@ -88,7 +90,7 @@ def describe(
 def _dotted(location: Sequence[int | str], sections: dict[str, list[str]]) -> str:
     parts = [str(part) for part in location]
     # Pydantic puts the chosen kind after the section: ("loss", "triplet", "margin").
-    if len(parts) > 1 and parts[0] in sections and parts[1] in [*sections[parts[0]], "pml"]:
+    if len(parts) > 1 and parts[0] in sections and parts[1] in [*sections[parts[0]], *PREFIXES]:
         del parts[1]
     return ".".join(parts)
 

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from dml_core.config.section import ChosenSection, Section
+from dml_core.config.section import ChosenSection, Plain, Section, read_tag
+from dml_core.own_code import PATTERN
 
 
 class SamplerBase(ChosenSection):
@@ -82,9 +83,21 @@ class DenseSamplerConfig(SamplerBase):
         return self
 
 
+class OwnSamplerConfig(SamplerBase):
+    """A sampler of the project folder: a class with __len__() and epoch_batches(epoch)."""
+
+    name: str = Field(default="python:my_package.my_module:MySampler", pattern=PATTERN)
+    """`python:`, the module, and the class."""
+    options: dict[str, Plain] = Field(default_factory=dict)
+    """Keyword arguments; labels, continuous, batch_size and seed are passed automatically."""
+
+
 SamplerConfig = Annotated[
-    ShuffledSamplerConfig | ClassBalancedSamplerConfig | DenseSamplerConfig,
-    Field(discriminator="name"),
+    Annotated[ShuffledSamplerConfig, Tag("shuffled")]
+    | Annotated[ClassBalancedSamplerConfig, Tag("class_balanced")]
+    | Annotated[DenseSamplerConfig, Tag("dense")]
+    | Annotated[OwnSamplerConfig, Tag("python")],
+    Discriminator(read_tag),
 ]
 
 

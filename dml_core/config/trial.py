@@ -17,13 +17,17 @@ from dml_core.config.training import (
     ScheduleConfig,
     TrainingConfig,
 )
+from dml_core.own_code import NAME
 
 
 class ModelConfig(Section):
     """The network: trunk, pooling, layer norm, projection, normalization."""
 
-    backbone: str = Field(default="convnet", pattern=r"^(convnet|(torchvision|timm):[\w.\-]+)$")
-    """`convnet` (small, for CPU), `torchvision:<name>` or `timm:<name>`."""
+    backbone: str = Field(
+        default="convnet", pattern=rf"^(convnet|(torchvision|timm):[\w.\-]+|{NAME})$"
+    )
+    """`convnet` (small, for CPU), `torchvision:<name>`, `timm:<name>`, or a network of the project
+    folder as `python:<module>:<Name>`."""
     weights: str = "none"
     """none, imagenet (downloaded by the library), package:efficientnet_lite0, or a file path."""
     width: int = Field(default=32, ge=4, le=1024)

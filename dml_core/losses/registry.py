@@ -13,10 +13,12 @@ from dml_core.losses.log_ratio import LogRatioLoss
 from dml_core.losses.multi_similarity import MultiSimilarityLoss
 from dml_core.losses.n_pair import NPairLoss
 from dml_core.losses.norm_softmax import NormSoftmaxLoss
+from dml_core.losses.own import OwnLoss
 from dml_core.losses.pml_wrapper import PREFIX, PmlLoss
 from dml_core.losses.proxy_anchor import ProxyAnchorLoss
 from dml_core.losses.proxy_nca import ProxyNcaLoss
 from dml_core.losses.triplet import TripletLoss
+from dml_core.own_code import is_own
 
 LOSSES: dict[str, type[MetricLoss]] = {
     "proxy_nca": ProxyNcaLoss,
@@ -37,7 +39,8 @@ def build_loss(name: str, *, num_classes: int, embedding_dim: int, **arguments: 
     """Returns the loss with this name; arguments that are not given have their defaults.
 
     Args:
-        name: a key of LOSSES, or `pml:` followed by a class of pytorch-metric-learning.
+        name: a key of LOSSES, `pml:` followed by a class of pytorch-metric-learning, or
+            `python:` followed by a module of the project folder, a colon and a class.
         num_classes: number of training classes, for losses with parameters.
         embedding_dim: length of an embedding, for losses with parameters.
         arguments: the fields of the loss's config class.
@@ -45,13 +48,22 @@ def build_loss(name: str, *, num_classes: int, embedding_dim: int, **arguments: 
     Raises:
         ConfigError: for an unknown name, or with all problems of the arguments.
     """
-    if name not in LOSSES and not name.startswith(PREFIX):
-        known = f"{', '.join(LOSSES)}, or {PREFIX}<class of pytorch-metric-learning>"
+    loss_class = _find_class(name)
+    if loss_class is None:
+        known = (
+            f"{', '.join(LOSSES)}, {PREFIX}<class of pytorch-metric-learning>, or "
+            "python:<module>:<class>"
+        )
         problem = f"must be one of {known}. Got {name!r}.{suggest(name, LOSSES)}"
         raise ConfigError("loss.name", [f"loss.name {problem}"])
-    loss_class = LOSSES.get(name, PmlLoss)
     sizes = {"num_classes": num_classes, "embedding_dim": embedding_dim}
     return loss_class(name=name, **(sizes if loss_class.takes_sizes else {}), **arguments)
+
+
+def _find_class(name: str) -> type[MetricLoss] | None:
+    if name.startswith(PREFIX):
+        return PmlLoss
+    return OwnLoss if is_own(name) else LOSSES.get(name)
 
 
 def build_loss_from_config(config: LossBase, *, num_classes: int, embedding_dim: int) -> MetricLoss:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
+from dml_core.config.problems import suggest
 from dml_core.config.trial import ModelConfig, TrialConfig
 from dml_core.models.blocks import Blocks, ModelError, as_sequential, cut_blocks, find_blocks
 from dml_core.models.embedding_model import (
@@ -21,6 +22,7 @@ from dml_core.models.embedding_model import (
     PixelStatistics,
 )
 from dml_core.models.weights import load_weights
+from dml_core.own_code import OwnCodeError, call_with_options, is_own, load_object
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,11 @@ def _count_features(backbone: Backbone, *, input_size_px: int) -> int:
             f"the network's input. It rejects them ({str(error)[:300]}). "
             "Set augmentation.input_size_px to a size that it accepts."
         ) from error
-    assert features.ndim in (2, 4), f"{backbone.name} returns features of {tuple(features.shape)}"
+    if features.ndim not in (2, 4):
+        raise ModelError(
+            f"model.backbone={backbone.name} must return features (B, F) or (B, F, H, W). "
+            f"Got {tuple(features.shape)}."
+        )
     return features.shape[1]
 
 
@@ -179,14 +185,16 @@ def build_backbone(
     """Returns the configured trunk without its classifier.
 
     Args:
-        name: convnet, torchvision:<name> or timm:<name>.
+        name: convnet, torchvision:<name>, timm:<name> or python:<module>:<Name>.
         weights: none, imagenet, package:efficientnet_lite0 or a file path.
         width: channels of the convnet's first block.
         in_channels: channels of the images, for the convnet.
         input_size_px: side of the images, for trunks with a fixed input size.
     """
     library, _, architecture = name.partition(":")
-    if library == "convnet":
+    if is_own(name):
+        model, backbone = _build_own(name, weights, in_channels, input_size_px)
+    elif library == "convnet":
         model, backbone = _build_convnet(weights, width=width, in_channels=in_channels)
     elif library == "torchvision":
         model, backbone = _build_torchvision(architecture, weights, input_size_px)
@@ -207,6 +215,34 @@ def _build_convnet(weights: str, *, width: int, in_channels: int) -> tuple[nn.Mo
     model = build_convnet(in_channels=in_channels, width=width)
     blocks = dict(model.named_children())
     return model, Backbone("convnet", blocks, in_channels, PIXEL_STATISTICS["half"])
+
+
+def _build_own(
+    name: str, weights: str, in_channels: int, size_px: int
+) -> tuple[nn.Module, Backbone]:
+    """Builds a network of the project folder; it maps images to (B, F) or (B, F, H, W) features."""
+    if weights == "imagenet":
+        raise ModelError(
+            f"model.weights=imagenet needs a backbone of torchvision or timm. Got {name}. "
+            "Set model.weights to none or to a file, or load weights in the network itself."
+        )
+    try:
+        model = call_with_options(
+            load_object(name),
+            name=name,
+            options={},
+            given={"in_channels": in_channels, "input_size_px": size_px},
+            key="model.backbone",
+            suggest=suggest,
+        )
+    except OwnCodeError as error:
+        raise ModelError(f"model.backbone={error}") from error
+    if not isinstance(model, nn.Module):
+        found = type(model).__name__
+        raise ModelError(f"model.backbone={name} must be a torch.nn.Module. Got {found}.")
+    # The blocks of a plain sequence are known, so that trunk.train can name them.
+    blocks = dict(model.named_children()) if isinstance(model, nn.Sequential) else {"model": model}
+    return model, Backbone(name, blocks, in_channels, PIXEL_STATISTICS["half"])
 
 
 def _build_torchvision(name: str, weights: str, size_px: int) -> tuple[nn.Module, Backbone]:

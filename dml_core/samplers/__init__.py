@@ -5,17 +5,20 @@ import numpy as np
 from dml_core.config.training import (
     ClassBalancedSamplerConfig,
     DenseSamplerConfig,
+    OwnSamplerConfig,
     SamplerConfig,
 )
 from dml_core.samplers.batch import Batch, BatchSampler, ShuffledSampler
 from dml_core.samplers.class_balanced import ClassBalancedSampler
 from dml_core.samplers.dense import DenseSampler
+from dml_core.samplers.own import OwnSampler
 
 __all__ = [
     "Batch",
     "BatchSampler",
     "ClassBalancedSampler",
     "DenseSampler",
+    "OwnSampler",
     "ShuffledSampler",
     "build_sampler",
 ]
@@ -37,4 +40,6 @@ def build_sampler(
         return ClassBalancedSampler(labels, **arguments)
     if isinstance(config, DenseSamplerConfig):
         return DenseSampler(continuous, **arguments)
+    if isinstance(config, OwnSamplerConfig):
+        return OwnSampler(labels, continuous, **arguments)
     return ShuffledSampler(len(labels), **arguments)

@@ -8,7 +8,7 @@ import numpy as np
 
 from dml_core.config import ConfigError, TrialConfig
 from dml_core.config.loading import flatten, to_flat_dict
-from dml_core.config.training import ClassBalancedSamplerConfig
+from dml_core.config.training import ClassBalancedSamplerConfig, OwnSamplerConfig
 from dml_core.samplers import build_sampler
 from dml_core.samplers.class_balanced import compute_batch_shape
 from dml_core.studies.dimensions import Dimension
@@ -83,6 +83,9 @@ def find_batch_problems(config: TrialConfig, size: TrainingSize) -> list[str]:
         if config.data.quantize_bins:
             return []
         return _find_balance_problems(config.sampler, size.num_classes)
+    if isinstance(config.sampler, OwnSamplerConfig):
+        # Own code runs in `check_own_code` and in a trial, not whenever a study is read.
+        return []
     # The other samplers do not read the labels before they draw.
     labels, continuous = np.zeros(size.num_images, dtype=np.int64), np.zeros((size.num_images, 1))
     try:

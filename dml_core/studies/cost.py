@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dml_core.config import ConfigError, TrialConfig
 from dml_core.config.pipeline import RayConfig
+from dml_core.config.training import DenseSamplerConfig
 from dml_core.data.parallel import count_cores
 from dml_core.data.sources.cars196 import CARS196_COUNTS
 from dml_core.data.sources.published import CUB200_COUNTS, INSHOP_COUNTS, SOP_COUNTS
@@ -58,7 +59,7 @@ def sum_cost(study: ResolvedStudy, seconds_per_trial: Mapping[str, float]) -> St
 def count_images_per_epoch(config: TrialConfig, num_train_images: int) -> int:
     """Returns the images of one epoch, as the sampler counts epochs."""
     sampler = config.sampler
-    if sampler.name == "dense" and sampler.epoch == "anchors":
+    if isinstance(sampler, DenseSamplerConfig) and sampler.epoch == "anchors":
         num_batches = max(1, num_train_images // sampler.anchors_per_batch)
         return num_batches * sampler.batch_size
     # Every sampler draws at least one batch and drops an incomplete last one.

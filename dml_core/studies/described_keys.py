@@ -19,6 +19,7 @@ from dml_core.studies.definition import Study
 
 PARAMS_FILE, STUDY_FILE = "params.yaml", "studies/NAME.yaml"
 STUDY_WORD = "study"
+_LABELS = {"pml": "pml:ClassName", "python": "python:module:Name"}
 """Stands for all keys of a study file."""
 
 _TYPES = {
@@ -128,7 +129,7 @@ def list_keys_of_kind(section: str, kind: str) -> list[DescribedKey]:
 
 def label_kind(name: str) -> str:
     """Returns a kind as `DescribedKey.kinds` names it: one name stands for all of `pml:`."""
-    return "pml:ClassName" if name.startswith("pml:") else name
+    return _LABELS.get(name.partition(":")[0], name) if ":" in name else name
 
 
 def _describe_params() -> Iterator[DescribedKey]:

@@ -17,6 +17,7 @@ from dml_core.data.atomic_folder import folder_lock
 from dml_core.data.inputs import ALL, ImageInputs, Inputs
 from dml_core.data.prepared import DevelopmentData
 from dml_core.models.embedding_model import EmbeddingModel
+from dml_core.own_code import hash_sources, is_own
 from dml_core.seeding import numpy_stream
 from dml_core.training.activation_store import Rows, StoredSet, store_root
 from dml_core.trials.key import (
@@ -181,7 +182,7 @@ def _describe(
         "network": model.frozen_fingerprint(),
         "size": config.input_size_px,
         "augmentation": config.augmentation.model_dump(mode="json"),
-        "code": hash_input_code(),
+        "code": hash_input_code() + hash_sources(filter(is_own, [config.model.backbone])),
         "libraries": say_libraries(read_libraries()),
         "device": describe_device(device),
     }

@@ -25,6 +25,7 @@ from dml_core.training.determinism import choose_device, seeded_torch
 from dml_core.training.optimizers import build_optimizer
 from dml_core.trials.key import (
     KeyParts,
+    add_own_code,
     describe_device,
     hash_training_code,
     list_differences,
@@ -161,7 +162,7 @@ def take_checkpoint(state: TrialState) -> Checkpoint:
         label_scale=tuple(float(scale) for scale in state.targets.label_scale),
         data_hash=state.data_hash,
         split_hash=state.split_hash,
-        made_with=describe_maker(state.device),
+        made_with=describe_maker(state.config, state.device),
     )
 
 
@@ -189,10 +190,10 @@ def restore_state(state: TrialState, checkpoint: Checkpoint) -> None:
     state.best_model = checkpoint.best_model or None
 
 
-def describe_maker(device: torch.device) -> dict[str, str]:
+def describe_maker(config: TrialConfig, device: torch.device) -> dict[str, str]:
     """Returns the parts of a trial's key that a checkpoint holds beside configuration and data."""
     return {
-        "training code": hash_training_code(),
+        "training code": add_own_code(hash_training_code(), config),
         **read_libraries(),
         "device": describe_device(device),
     }

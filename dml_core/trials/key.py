@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dml_core.config import TrialConfig
 from dml_core.config.loading import flatten
+from dml_core.own_code import hash_sources, is_own
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +43,10 @@ FREE_KEYS = frozenset(
 its validation depends on these keys. The kind of device counts, its name does not."""
 
 # The code that a trial's numbers depend on. Studies and statistics only read the numbers.
-_PARTS = ("config", "data", "evaluation", "losses", "models", "samplers", "training", "seeding.py")
+_PARTS = (
+    *("config", "data", "evaluation", "losses", "models", "samplers", "training"),
+    *("own_code.py", "seeding.py"),
+)
 _INPUT_PARTS = ("data", "models", "seeding.py")
 _LIBRARIES = {
     "torch": ("torch",),
@@ -60,7 +64,7 @@ class KeyParts:
     config: Mapping[str, Any]
     """The resolved configuration by dotted key, without `FREE_KEYS` and without null values."""
     code: str
-    """From `hash_training_code`."""
+    """From `hash_training_code` and `add_own_code`."""
     data: str
     """Version of the data and their split; empty if unknown."""
     libraries: Mapping[str, str]
@@ -94,7 +98,7 @@ def own_parts(config: TrialConfig, *, data: str, device: "torch.device") -> KeyP
     """Returns the parts of a trial that this process trains on a device."""
     return make_parts(
         config,
-        code=hash_training_code(),
+        code=add_own_code(hash_training_code(), config),
         data=data,
         libraries=read_libraries(),
         device=describe_device(device),
@@ -135,6 +139,22 @@ def hash_training_code() -> str:
     comments and the layout of lines do not count.
     """
     return _hash_code(_PARTS)
+
+
+def add_own_code(code: str, config: TrialConfig) -> str:
+    """Returns a hash of code, followed by that of the project's own code that a trial names.
+
+    Without own code it is the hash itself.
+    """
+    own = hash_sources(list_own_names(config))
+    return f"{code}+{own}" if own else code
+
+
+def list_own_names(config: TrialConfig) -> list[str]:
+    """Returns the names of own code that decide the numbers of a training."""
+    # Not that of the data: their reader counts by what it read.
+    names = (config.loss.name, config.sampler.name, config.model.backbone)
+    return [name for name in names if is_own(name)]
 
 
 @cache

@@ -22,6 +22,7 @@ from dml_core.config import TrialConfig
 from dml_core.trials.journal import Journal, make_record, summarize_epochs
 from dml_core.trials.key import (
     KeyParts,
+    add_own_code,
     compute_key,
     make_parts,
     read_libraries,
@@ -96,7 +97,7 @@ class Ledger:
         """Returns the parts of the key of a trial with this configuration."""
         return make_parts(
             config,
-            code=self.code,
+            code=add_own_code(self.code, config),
             # Unknown data may be other data in another study, so these trials are not shared.
             data=self._data_version(config) or f"unknown, of {self.folder.name}",
             libraries=self.libraries,

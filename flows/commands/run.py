@@ -58,6 +58,7 @@ def run(
     ] = None,
 ) -> None:
     """Answer studies: prepare, sweep, evaluate, report; skip stages that are up to date."""
+    from dml_core.studies.own_code_checks import check_own_code
     from dml_core.trials.ledger import check_is_free
     from flows.commands.studies import study_names
     from tasks.study import StudyRequest, load_context
@@ -72,7 +73,9 @@ def run(
         for name in chosen
     ]
     for request in requests:
-        check_is_free(load_context(request).working_folder)
+        context = load_context(request)
+        check_own_code(context.study)
+        check_is_free(context.working_folder)
         if is_versioned(request):
             list_tracked()
     started = time.perf_counter()

@@ -41,8 +41,9 @@ def check(
     params: ParamsOption = DEFAULT_PARAMS,
     set_: SetOption = None,
 ) -> None:
-    """Find every mistake in the parameters and studies, without running anything."""
+    """Find every mistake in the parameters and studies, without training anything."""
     from dml_core.config import ConfigError
+    from dml_core.studies.own_code_checks import check_own_code
     from tasks.study import StudyRequest, UnknownStudy, load_context
 
     problems: list[str] = []
@@ -50,9 +51,11 @@ def check(
         request = StudyRequest(study=name, params=str(params), overrides=tuple(set_ or ()))
         try:
             context = load_context(request)
+            check_own_code(context.study)
             profiles = list(context.study.definition.profiles)
             for profile in profiles:
-                load_context(request.model_copy(update={"profile": profile}))
+                own = load_context(request.model_copy(update={"profile": profile}))
+                check_own_code(own.study)
         except (ConfigError, UnknownStudy) as error:
             problems.append(str(error))
         else:

@@ -25,9 +25,10 @@ def train(
     ] = None,
 ) -> None:
     """Train one model; the same command again resumes it."""
-    from dml_core.config import load_trial_config
+    from dml_core.config import ConfigError, load_trial_config
     from dml_core.data.prepared import open_development
     from dml_core.process_memory import prepare_memory
+    from dml_core.studies.own_code_checks import find_own_problems
     from dml_core.training.ddp_local import local_worker_group
     from dml_core.training.in_folder import train_in_folder
     from dml_core.trials.journal import read_epochs
@@ -35,6 +36,8 @@ def train(
 
     prepare_memory()
     config = load_trial_config(params, set_ or [])
+    if problems := find_own_problems(config):
+        raise ConfigError("loss", problems)
     ensure_whole(config.data)
     data = open_development(config.data)
     folder = output or _default_folder(config, data.info)

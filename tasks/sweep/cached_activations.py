@@ -21,7 +21,7 @@ from dml_core.training.activation_store import Rows, StoredSet, store_root
 from dml_core.training.activations import CachedActivations, is_cached, make_cached_activations
 from dml_core.training.determinism import choose_device, limited_threads
 from dml_core.training.state import build_trial_model
-from dml_core.trials.key import hash_training_code, read_libraries
+from dml_core.trials.key import add_own_code, hash_training_code, read_libraries
 from tasks.machine_faults import OtherCode
 from tasks.sweep.cluster import count_concurrent
 from tasks.sweep.job import check_code
@@ -146,7 +146,7 @@ def compute_activations(configs: Sequence[TrialConfig], pipeline: PipelineConfig
                 working_folder=working_folder,
                 data_version=describe_data(config),
                 data_source=find_source(config),
-                code=hash_training_code(),
+                code=add_own_code(hash_training_code(), config),
                 libraries=read_libraries(),
             )
             _compute(config, job, pipeline.ray)

@@ -10,8 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dml_core.config import TrialConfig
 from dml_core.config.pipeline import RayConfig
-from dml_core.trials.key import hash_training_code, read_libraries, say_other_libraries
+from dml_core.trials.key import (
+    add_own_code,
+    hash_training_code,
+    read_libraries,
+    say_other_libraries,
+)
 from dml_core.trials.spec import spec_from_plain
 from tasks.machine_faults import OtherCode
 from tasks.run_log import NODE
@@ -140,14 +146,18 @@ def bundles_of_trial(ray_config: RayConfig, config: dict[str, Any]) -> "tune.Pla
     return bundles_of(ray_config, workers=workers)
 
 
-def check_code(code: str, libraries: Mapping[str, str]) -> None:
+def check_code(code: str, libraries: Mapping[str, str], config: TrialConfig | None = None) -> None:
     """Raises OtherCode where this process has other code or libraries than its sweep.
 
     Args:
         code: hash of the sweep's training code; empty for any.
         libraries: versions that the sweep has, by library.
+        config: of the trial; the code that it names counts too.
     """
-    if code and (found := hash_training_code()) != code:
+    found = hash_training_code()
+    if config is not None:
+        found = add_own_code(found, config)
+    if code and found != code:
         raise OtherCode(
             f"a worker on {platform.node()} imported other training code ({found}) than the sweep "
             f"was started with ({code}), so the sweep was stopped; the worker recorded nothing and "

@@ -11,12 +11,13 @@ from dml_core.config.loading import to_flat_dict
 from dml_core.config.pipeline import PipelineConfig
 from dml_core.data.atomic_folder import folder_lock, replaced_folder
 from dml_core.studies.extension import extend_search
+from dml_core.studies.own_code_checks import hash_own_code
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.training.checkpoint import DamagedCheckpoint, save_checkpoint
 from dml_core.training.kept import open_checkpoints
 from dml_core.trials.halving import SuccessiveHalving
 from dml_core.trials.journal import EPOCHS_FILE, Journal, describe_mixed_devices, read_device
-from dml_core.trials.key import hash_training_code, read_libraries
+from dml_core.trials.key import add_own_code, hash_training_code, read_libraries
 from dml_core.trials.ledger import Ledger, hold_folder
 from dml_core.trials.spec import TrialRecord, TrialSpec, spec_to_plain
 from dml_core.trials.store import TrialStore, open_store
@@ -223,7 +224,7 @@ def _make_job_maker(
             data_source=find_source(spec.config),
             timeout_seconds=pipeline.sweep.trial_timeout_seconds,
             is_judged=conductor.judges(spec),
-            code=ledger.code,
+            code=add_own_code(ledger.code, spec.config),
             libraries=ledger.libraries,
         )
 
@@ -258,7 +259,8 @@ def _versions(study: ResolvedStudy) -> dict[str, Any]:
     """Returns the versions that the results depend on beside the study."""
     configs = [study.arm_config(arm.name) for arm in study.arms]
     data = sorted({describe_data(config) for config in configs})
-    return {"code": hash_training_code(), "data": data, "libraries": read_libraries()}
+    own = {"own_code": found} if (found := hash_own_code(study)) else {}
+    return {"code": hash_training_code(), **own, "data": data, "libraries": read_libraries()}
 
 
 def _count_allowed_failures(study: ResolvedStudy, pipeline: PipelineConfig) -> int:

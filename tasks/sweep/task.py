@@ -4,6 +4,7 @@ from pathlib import Path
 
 from prefect import task
 
+from dml_core.studies.own_code_checks import check_own_code
 from tasks.machine_faults import clear_machine_faults, is_momentary
 from tasks.run_log import TrialLog, in_turn, logged_run
 from tasks.study import StudyRequest, load_context
@@ -28,6 +29,7 @@ def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
     from tasks.tracking.sync import SweepRecorder
 
     context = load_context(request)
+    check_own_code(context.study)
     pipeline, folder = context.project.pipeline, context.working_folder
     with clear_machine_faults(context.trials_folder.parent):
         folder.mkdir(parents=True, exist_ok=True)

@@ -108,9 +108,9 @@ def work_on_trial(job: TrialJob, *, report: Report, start_group: StartGroup = _t
     journal, spec = Journal(open_store(job.store), job.key), spec_from_plain(job.spec)
     if has_usable_result(journal, spec):
         return
-    check_code(job.code, job.libraries)
-    prepare_memory()
     _enter_working_folder(job)
+    check_code(job.code, job.libraries, spec.config)
+    prepare_memory()
     limit = f"sweep.trial_timeout_seconds={job.timeout_seconds:g}"
     reason, note = f"no epoch finished within {limit}.", Path(job.note)
     try:
@@ -153,10 +153,11 @@ def work_as_other_rank(job: TrialJob, *, join: Callable[[TrialConfig], WorkerGro
         WorkerLost: when another rank is gone.
         OtherCode: when this process has other code or libraries than the sweep.
     """
-    check_code(job.code, job.libraries)
-    prepare_memory()
+    spec = spec_from_plain(job.spec)
     _enter_working_folder(job)
-    config, data = _open_data(job, spec_from_plain(job.spec).config)
+    check_code(job.code, job.libraries, spec.config)
+    prepare_memory()
+    config, data = _open_data(job, spec.config)
     journal = Journal(open_store(job.store), job.key)
     group = join(config)
     try:

@@ -20,16 +20,19 @@ PROJECT = Path()
 CODE_FILE = "code.json"
 _TRAINING = (
     *("dml_core/data", "dml_core/evaluation", "dml_core/losses", "dml_core/models"),
-    *("dml_core/samplers", "dml_core/seeding.py", "dml_core/studies", "dml_core/training"),
-    "dml_core/trials",
+    *("dml_core/own_code.py", "dml_core/samplers", "dml_core/seeding.py", "dml_core/studies"),
+    *("dml_core/training", "dml_core/trials"),
 )
 STAGE_CODE = {
-    "prepare": ("dml_core/config/data.py", "dml_core/data", "dml_core/seeding.py"),
+    "prepare": (
+        *("dml_core/config/data.py", "dml_core/data", "dml_core/own_code.py"),
+        "dml_core/seeding.py",
+    ),
     "sweep": ("dml_core/config", *_TRAINING, "tasks/sweep"),
     "evaluate": (*_TRAINING, "dml_core/measures", "tasks/evaluate.py"),
     "report": (
-        *("dml_core/analysis", "dml_core/studies", "tasks/report_page", "tasks/report.py"),
-        "tasks/tracking/identity.py",
+        *("dml_core/analysis", "dml_core/own_code.py", "dml_core/studies"),
+        *("tasks/report_page", "tasks/report.py", "tasks/tracking/identity.py"),
     ),
 }
 """The code behind the numbers of each stage: the same as in the dvc.yaml of a clone."""

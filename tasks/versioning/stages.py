@@ -17,6 +17,7 @@ from dml_core.config.problems import ConfigError
 from dml_core.data.atomic_folder import folder_lock
 from dml_core.studies.definition import NAME_PATTERN
 from dml_core.studies.loading import is_file_itself
+from dml_core.studies.own_code_checks import hash_own_code
 from dml_core.training.activation_store import list_stored
 from tasks.study import STUDIES_FOLDER, StudyRequest, load_context, pin_files, pin_seeds
 from tasks.versioning.repo import (
@@ -202,12 +203,30 @@ def is_stage_stale(
     """Returns whether a stage must run; always true for a run that DVC does not version."""
     if not is_versioned(run.request):
         return True
+    if stage == "sweep" and _has_other_own_code(run.request):
+        return True
     name = stage_name(stage, run.request)
     return wait_while_locked(
         lambda: differs_from_lock(PROJECT, name, _read_now(name, run)),
         timeout_seconds=timeout_seconds,
         on_wait=on_wait,
     )
+
+
+def _has_other_own_code(request: StudyRequest) -> bool:
+    """Returns whether a study's results are of other own code than it names now.
+
+    dvc.yaml does not name the files of own code.
+    """
+    context = load_context(request)
+    now = hash_own_code(context.study)
+    if not now:
+        return False
+    try:
+        recorded = json.loads((context.sweep_folder / "sweep.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True
+    return bool(recorded.get("own_code") != now)
 
 
 def begin_stage(stage: str, run: PinnedRun, *, on_wait: OnWait) -> StageOrigin | None:
@@ -228,6 +247,8 @@ def find_stale_stages(request: StudyRequest) -> list[str]:
     names = [stage_name(stage, request) for stage in STAGES]
     if not is_versioned(request) or request.study not in list_tracked():
         return names
+    if _has_other_own_code(request):
+        return names[STAGES.index("sweep") :]
     return wait_while_locked(
         lambda: stale_stages(PROJECT, [names[-1]], with_downstream=True), on_wait=LOGGER.warning
     )

@@ -15,6 +15,7 @@ from tasks.sources import (
     VARIABLE,
     SourcesChanging,
     choose_tree,
+    find_own_code,
     find_tree,
     imported_tree,
     is_pinned,
@@ -31,7 +32,8 @@ def make_tree(folder, *, content=""):
     for package in PACKAGES:
         (folder / package).mkdir(parents=True)
         (folder / package / "__init__.py").touch()
-    shutil.copy(ROOT / "tasks/sources.py", folder / "tasks/sources.py")
+    for name in ("tasks/sources.py", "dml_core/own_code.py"):
+        shutil.copy(ROOT / name, folder / name)
     (folder / "dml_core/state.py").write_text(f"STATE = {content!r}\n")
     return folder
 
@@ -154,6 +156,25 @@ def test_a_folder_belongs_to_its_own_tree_or_to_that_of_its_repository(tmp_path,
     assert choose_tree() == imported_tree() == ROOT
     (tree / "flows/__init__.py").touch()
     assert choose_tree() == tree
+
+
+def test_own_code_that_the_project_names_is_copied_as_it_was(tmp_path, monkeypatch):
+    tree = make_tree(tmp_path / "project")
+    monkeypatch.chdir(tree)
+    monkeypatch.setattr("sys.argv", ["dml", "--set", "model.backbone=python:nets:Net"])
+    Path("studies").mkdir()
+    Path("studies/a.yaml").write_text("arms: {a: {loss.name: 'python:mine.losses:Loss'}}")
+    Path("mine").mkdir()
+    for name in ("mine/losses.py", "mine/other.py", "nets.py", "unnamed.py"):
+        Path(name).write_text("FIRST = 1\n")
+    Path("mine/data.bin").write_text("")
+    copy = provide_copy(tree, tmp_path / "keep", own=find_own_code(Path()))
+    for name in ("mine/losses.py", "mine/other.py", "nets.py"):
+        Path(name).write_text("FIRST = 2\n")
+        assert (copy / name).read_text() == "FIRST = 1\n"
+    assert not (copy / "unnamed.py").exists()
+    assert not (copy / "mine/data.bin").exists()
+    assert provide_copy(tree, tmp_path / "keep", own=find_own_code(Path())) != copy
 
 
 def test_workers_get_the_copy_as_their_working_folder_once_the_run_is_pinned(monkeypatch):

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dml_core.config.data import DataConfig, GlyphsData
+from dml_core.config.data import DataConfig, GlyphsData, OwnData
 from dml_core.config.problems import suggest
 from dml_core.data.records import DatasetError, SourceListing
 from dml_core.data.sources.cars196 import list_cars196
 from dml_core.data.sources.fashion_mnist import list_fashion_mnist
 from dml_core.data.sources.folder import list_folder
+from dml_core.data.sources.own import list_own
 from dml_core.data.sources.published import list_cub200, list_inshop, list_omniglot, list_sop
 
 
@@ -39,7 +40,7 @@ def list_images(config: DataConfig) -> SourceListing:
         DatasetError: if the dataset is missing, partial or wrong, or lacks a column of
             data.continuous_labels.
     """
-    listing = SOURCES[config.name](config)
+    listing = list_own(config) if isinstance(config, OwnData) else SOURCES[config.name](config)
     _check_continuous_labels(config, listing)
     return listing
 

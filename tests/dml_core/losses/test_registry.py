@@ -6,7 +6,13 @@ import pytest
 
 from dml_core import losses
 from dml_core.config import ConfigError
-from dml_core.config.losses import CONTINUOUS_LOSSES, LossConfig, PmlConfig, ProxyAnchorConfig
+from dml_core.config.losses import (
+    CONTINUOUS_LOSSES,
+    LossConfig,
+    OwnLossConfig,
+    PmlConfig,
+    ProxyAnchorConfig,
+)
 from dml_core.losses.proxy_anchor import ProxyAnchorLoss
 from dml_core.losses.registry import LOSSES, build_loss, build_loss_from_config
 
@@ -17,6 +23,7 @@ def test_every_config_has_a_loss_and_every_loss_its_config():
     kinds = [get_args(tagged)[0] for tagged in get_args(get_args(LossConfig)[0])]
     by_name = {kind.model_fields["name"].default: kind for kind in kinds}
     assert by_name.pop("pml:TripletMarginLoss") is PmlConfig
+    assert by_name.pop("python:my_package.my_module:MyLoss") is OwnLossConfig
     assert {name: loss.config_class for name, loss in LOSSES.items()} == by_name
 
 

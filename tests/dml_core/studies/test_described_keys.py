@@ -60,8 +60,9 @@ def test_a_key_that_all_kinds_declare_alike_names_none():
     (batch_size,) = find_keys("sampler.batch_size")
     assert batch_size.kinds == ()
     assert all(each.kinds for each in find_keys("data.image_size_px"))
-    (alias,) = find_keys("data.alias")
-    assert (alias.kinds, alias.default) == ((), "as data.name")
+    alias, of_own = find_keys("data.alias")
+    assert (alias.default, of_own.default) == ("as data.name", "own")
+    assert of_own.kinds == ("python:module:Name",)
 
 
 def test_a_name_lists_the_kinds():

@@ -135,7 +135,7 @@ def test_resuming_with_other_code_libraries_or_device_is_refused(
     config = tiny_config(tiny_root)
     _, paths = train(config, tmp_path, stop_after=1)
     checkpoint = load_checkpoint(paths[1])
-    assert checkpoint.made_with == describe_maker(torch.device("cpu"))
+    assert checkpoint.made_with == describe_maker(config, torch.device("cpu"))
     libraries = key.read_libraries()
     others = {
         "hash_training_code": ("hash_training_code", lambda: "other"),
