@@ -35,7 +35,7 @@ def evaluate_study(request: StudyRequest) -> Path:
     """Writes the evaluation of a study's winners, whole or not at all; running it twice is safe.
 
     It writes scores.json; for the best model the retrieval grid, the embeddings, an index and a
-    map of them; and measures.json where the study requests measures.
+    map of them, and the scores by class; and measures.json where the study requests measures.
     """
     # Late: these load torch, and a run with nothing to do needs only `best_winner` from here.
     from dml_core.data.writing import DEVELOPMENT, TEST
@@ -118,12 +118,13 @@ def _validation_score(winner: WinnerFolder) -> float | None:
 
 
 def _show_model(winner: Path, folder: Path) -> None:
-    """Embeds the test images once and writes the retrieval grid, the embeddings and their map."""
+    """Embeds the test images once; writes neighbours, embeddings, their map, scores by class."""
     from dml_core.evaluation.retrieval_grid import (
         draw_retrieval_grid,
         find_examples,
         save_retrieval_grid,
     )
+    from dml_core.measures.class_evaluation import write_classes
     from dml_core.measures.embeddings import (
         make_embedding_map,
         write_embedding_map,
@@ -140,5 +141,6 @@ def _show_model(winner: Path, folder: Path) -> None:
     grid = draw_retrieval_grid(images, found, title=winner.name)
     save_retrieval_grid(grid, folder / GRID_FILE)
     write_embeddings(embeddings, folder, metric=metric)
+    write_classes(embeddings, images, folder, metric=metric)
     drawn = make_embedding_map(embeddings, images, metric=metric)
     write_embedding_map(drawn, images, folder / MAP_FILE)

@@ -25,6 +25,7 @@ from tasks.report_page.answer import (
     read_answer_file,
     summarize_scores,
 )
+from tasks.report_page.classes import embed_worst_classes, make_class_tables
 from tasks.report_page.page import write_front_page, write_page, write_summary
 from tasks.report_page.pictures import draw_figures, draw_pictures
 from tasks.report_page.tables import (
@@ -104,6 +105,7 @@ def _write_pages(
         "arm_table": make_arm_table(summary, answer.budget, metric=answer.metric),
         "factor_table": make_factor_table(summary, metric=answer.metric),
         "metric_table": make_metric_table(study, observations),
+        "class_tables": make_class_tables(context.evaluate_folder),
         "reading": READING,
         "take_away": make_take_away(context, answer),
         "facts": facts,
@@ -114,6 +116,7 @@ def _write_pages(
     pictures = draw_pictures(
         study, observations, evaluate_folder=context.evaluate_folder, folder=drawn
     )
+    content["class_pictures"] = embed_worst_classes(context.evaluate_folder)
     write_page(folder / "index.html", figures=figures, pictures=pictures, content=content)
     front = {key: content[key] for key in ("study", "question", "headline", "date")}
     front["claims"] = count_verdicts(judgements) if judgements else {}

@@ -2,7 +2,7 @@
 
 # K = neighbours, N = images, Q = queries
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ QUERY_COLOR = (64, 64, 64)
 _BACKGROUND = (255, 255, 255)
 _FRAME_PX = 4
 _GAP_PX = 8
+_NAME_PX = 20
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def find_examples(
     num_queries: int = 8,
     num_neighbors: int = 8,
     seed: int = 0,
+    queries: IntArray | None = None,
 ) -> Retrieval:
     """Returns the nearest images of example queries, which are of different classes if possible.
 
@@ -58,6 +60,7 @@ def find_examples(
         num_queries: Q; fewer if there are fewer images.
         num_neighbors: K; fewer if the gallery has fewer.
         seed: seed of the choice of queries.
+        queries: (Q,) indices of the queries; None chooses them.
     """
     if len(embeddings) != len(images):
         raise ValueError(
@@ -67,7 +70,8 @@ def find_examples(
     vectors = np.ascontiguousarray(embeddings, dtype=np.float32)
     rows = np.arange(len(images))
     query_rows, gallery_rows = split_by_role(images.roles, num_rows=len(images)).split(rows)
-    queries = _choose_queries(query_rows, images.labels, num_queries=num_queries, seed=seed)
+    if queries is None:
+        queries = _choose_queries(query_rows, images.labels, num_queries=num_queries, seed=seed)
     found = gallery_rows if gallery_rows is not None else query_rows
     # The query may be its own first neighbour, so one more is searched.
     blocks = iterate_neighbors(
@@ -81,24 +85,40 @@ def find_examples(
 
 
 def draw_retrieval_grid(
-    images: ImageSet, retrieval: Retrieval, *, title: str = "", cell_px: int = 72
+    images: ImageSet,
+    retrieval: Retrieval,
+    *,
+    title: str = "",
+    names: Sequence[str] = (),
+    cell_px: int = 72,
 ) -> Image.Image:
     """Returns a picture with one row per query: the query, then its nearest images.
 
     Images of the query's class have a solid blue frame and a tick, others a dashed orange frame
     and a cross.
+
+    Args:
+        images: the images.
+        retrieval: what to draw.
+        title: above everything.
+        names: a name above each row; empty for none.
+        cell_px: side of an image.
     """
     num_rows, num_found = retrieval.neighbors.shape
     step, top, bottom = cell_px + 2 * _FRAME_PX + _GAP_PX, 52 if title else 30, 28
+    name_px = _NAME_PX if names else 0
     width = max((num_found + 1) * step + 3 * _GAP_PX, 420)
-    canvas = Image.new("RGB", (width, top + num_rows * step + bottom), _BACKGROUND)
+    foot = top + num_rows * (step + name_px)
+    canvas = Image.new("RGB", (width, foot + bottom), _BACKGROUND)
     pen = ImageDraw.Draw(canvas)
     font = _load_font(14)
     if title:
         pen.text((_GAP_PX, 6), _printable(title), fill=(0, 0, 0), font=_load_font(16))
     pen.text((_GAP_PX, top - 20), "query", fill=(0, 0, 0), font=font)
     for row in range(num_rows):
-        y = top + row * step
+        y = top + row * (step + name_px) + name_px
+        if names:
+            pen.text((_GAP_PX, y - name_px), _printable(names[row]), fill=(0, 0, 0), font=font)
         query = _thumbnail(images.image(int(retrieval.queries[row])), cell_px)
         _place(canvas, query, (_GAP_PX, y), frame=_draw_query_frame)
         for rank in range(num_found):
@@ -108,7 +128,7 @@ def draw_retrieval_grid(
             _place(canvas, picture, (x, y), frame=_right_frame if is_right else _wrong_frame)
             if row == 0:
                 pen.text((x, top - 20), str(rank + 1), fill=(0, 0, 0), font=font)
-    _draw_legend(pen, (_GAP_PX, top + num_rows * step + 4), font)
+    _draw_legend(pen, (_GAP_PX, foot + 4), font)
     return canvas
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from dml_core.config.loading import to_flat_dict
+from dml_core.measures.class_scores import WORST_FILE, ClassScore, write_class_scores
 from dml_core.measures.results import StudyScores, write_scores
 from dml_core.studies.metrics import list_metrics
 from dml_core.trials.spec import TrialRecord, TrialSpec
@@ -142,3 +143,6 @@ def _write_evaluation(
         for x, y in noise.normal(size=(10, 2))
     ]
     (folder / "embedding_map.csv").write_text("\n".join(["x,y,class", *lines]) + "\n")
+    classes = [ClassScore(n, 4 + place, 4, place / 4, HOSTILE) for place, n in enumerate(names)]
+    write_class_scores(classes, folder)
+    Image.fromarray(noise.integers(0, 255, (90, 120, 3), np.uint8)).save(folder / WORST_FILE)

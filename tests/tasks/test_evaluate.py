@@ -10,6 +10,7 @@ import pytest
 
 from dml_core.config.loading import load_params, unflatten
 from dml_core.data.prepared import open_development, open_test
+from dml_core.measures.class_scores import read_classes
 from dml_core.measures.model_scores import embed_with_checkpoint
 from dml_core.measures.results import read_scores
 from dml_core.training.checkpoint import load_checkpoint
@@ -97,6 +98,17 @@ def test_the_map_shows_images_of_test_classes(project, evaluated, monkeypatch):
     assert len(rows) == len(images)
 
 
+def test_the_best_model_is_scored_by_class(project, evaluated, monkeypatch):
+    monkeypatch.chdir(project)
+    images, _ = open_test(load_context(StudyRequest(study="tiny")).project.trial.data)
+    classes = read_classes(evaluated)
+    assert {score.name for score in classes} == set(images.class_names)
+    hits = sum(score.recall_at_1 * score.num_queries for score in classes)
+    scores = read_scores(evaluated).scores["anchor"][0]
+    assert hits / len(images) == pytest.approx(scores["recall_at_1"], abs=1e-5)
+    assert (evaluated / "worst_classes.png").is_file() == (scores["recall_at_1"] < 1)
+
+
 def test_requested_measures_are_written(evaluated):
     measures = json.loads((evaluated / "measures.json").read_text())
     assert set(measures["scalars"]) == {"cost.step_seconds", "cost.memory_mib"}
@@ -106,7 +118,7 @@ def test_requested_measures_are_written(evaluated):
 
 def test_a_second_evaluation_gives_the_same_numbers(project, evaluated, monkeypatch):
     monkeypatch.chdir(project)
-    names = ("scores.json", "embedding_map.csv", "embeddings.npy", "retrieval.png")
+    names = ("scores.json", "embedding_map.csv", "embeddings.npy", "retrieval.png", "classes.csv")
     before = {name: (evaluated / name).read_bytes() for name in names}
     evaluate_study.fn(StudyRequest(study="tiny"))
     assert {name: (evaluated / name).read_bytes() for name in names} == before

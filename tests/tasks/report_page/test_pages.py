@@ -87,6 +87,19 @@ def test_a_page_holds_everything_and_fetches_nothing(report):
     assert text.count("<img") >= 5
 
 
+def test_the_worst_classes_are_named_and_drawn(report):
+    text = (report / "asked" / "index.html").read_text()
+    section = re.search(r'<section aria-labelledby="classes">.*?</section>', text, re.DOTALL)[0]
+    for part in (
+        "The worst of 4 test classes",
+        "plain",
+        "mostly found instead",
+        "images of a class",
+    ):
+        assert part in section, part
+    assert section.count("<img") == 1
+
+
 def test_the_box_names_the_winner_its_model_and_the_next_commands(report):
     text = (report / "asked" / "index.html").read_text()
     box = re.search(r'<section class="card take-away".*?</section>', text, re.DOTALL)[0]
