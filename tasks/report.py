@@ -28,6 +28,7 @@ from tasks.report_page.answer import (
 from tasks.report_page.classes import embed_worst_classes, make_class_tables
 from tasks.report_page.page import write_front_page, write_page, write_summary
 from tasks.report_page.pictures import draw_figures, draw_pictures
+from tasks.report_page.search_cost import draw_search_cost
 from tasks.report_page.tables import (
     collect_facts,
     make_arm_table,
@@ -113,6 +114,7 @@ def _write_pages(
     }
     drawn = folder / "figures"
     figures = draw_figures(study, observations, drawn)
+    figures += draw_search_cost(study, observations, drawn)
     pictures = draw_pictures(
         study, observations, evaluate_folder=context.evaluate_folder, folder=drawn
     )

@@ -11,11 +11,13 @@ from dml_core.measures.results import (
     list_winners,
     write_measures,
 )
+from dml_core.measures.search_cost import measure_search_cost
 from dml_core.measures.step_cost import measure_step_cost
 
 MEASURES: dict[str, Callable[[Sequence[WinnerFolder]], Measured]] = {
     "gradients": measure_gradients,
     "step_cost": measure_step_cost,
+    "search_cost": measure_search_cost,
 }
 
 

@@ -37,8 +37,8 @@ class Figure(Section):
     """A key that the arms vary; `arm` for bars; for lines also `epoch`, `seconds` (of training),
     `hardness` (of a pair), or `*`, the number at the star in y."""
     y: Metrics = ("test.recall_at_1",)
-    """A name with the prefix `test.`, `validation.`, `train.`, `cost.`, `gradient.` or `table.`;
-    several are drawn together."""
+    """A name with the prefix `test.`, `validation.`, `train.`, `cost.`, `gradient.`, `search.` or
+    `table.`; several are drawn together."""
     group: str = ""
     """A key that the arms vary: one line, colour or row per value. Curves without it have one line
     per arm."""
@@ -136,7 +136,7 @@ class Claim(Section):
 
 
 Searcher = Literal["grid", "random", "tpe"]
-Measure = Literal["gradients", "step_cost"]
+Measure = Literal["gradients", "step_cost", "search_cost"]
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$"
 """Names of studies and arms, which become folders, tags and columns."""
 
@@ -297,7 +297,8 @@ class Study(Section):
     """Numbers from papers, drawn beside the figure."""
     measures: tuple[Measure, ...] = ()
     """Measurements on the winners beside test scores: `gradients`, the gradient magnitude by
-    hardness; `step_cost`, the time and memory of a training step."""
+    hardness; `step_cost`, the time and memory of a training step; `search_cost`, R@1, bytes of an
+    image and queries a second of quantised and approximate indexes of the test images."""
     profiles: dict[Name, Profile] = Field(default_factory=dict, max_length=MAX_PROFILES)
     """Other sizes of the study, by name."""
 

@@ -9,7 +9,7 @@ from dml_core.config.image_changes import list_changes
 from dml_core.evaluation.operating_points import name_points
 
 Split = Literal["test", "validation"]
-LOWER_IS_BETTER = ("mean_label_distance_at_", "fnmr_at_fmr_", "cost.", "train.loss")
+LOWER_IS_BETTER = ("mean_label_distance_at_", "fnmr_at_fmr_", "cost.", "train.loss", "_bytes")
 """Parts of the names of metrics for which lower is better."""
 
 TRAIN_METRICS = (
@@ -24,6 +24,10 @@ TRAIN_METRICS = (
 )
 """Numbers of an epoch's training; all except `loss` only from losses that have them."""
 COST_METRICS = ("step_seconds", "memory_mib")
+SEARCH_INDEXES = ("float32", "int8", "pq", "bits", "hnsw", "ivf")
+"""Ways to store and search embeddings, which `dml_core.measures.search_cost` describes."""
+SEARCH_NUMBERS = ("recall_at_1", "bytes", "queries_per_second")
+SEARCH_METRICS = tuple(f"{kind}_{number}" for kind in SEARCH_INDEXES for number in SEARCH_NUMBERS)
 GRADIENT_METRICS = ("positive", "negative")
 TABLES = ("hardest_distances",)
 
@@ -133,6 +137,10 @@ def unit_of(metric: str) -> Unit:
         return Unit(1000, " ms", " ms", 2)
     if "cost.memory_mib" in metric:
         return Unit(1, " MiB", " MiB", 1)
+    if metric.endswith("_bytes"):
+        return Unit(1, " B", " B", 0)
+    if metric.endswith("_queries_per_second"):
+        return Unit(1, " queries/s", " queries/s", 0)
     if "gradient." in metric or "table." in metric or any(part in metric for part in _PLAIN):
         return PLAIN
     return SHARE

@@ -11,6 +11,7 @@ from dml_core.studies.metrics import (
     COST_METRICS,
     GRADIENT_METRICS,
     REDUCERS,
+    SEARCH_METRICS,
     TABLES,
     TRAIN_METRICS,
     has_curve,
@@ -20,8 +21,12 @@ from dml_core.studies.metrics import (
 )
 from dml_core.studies.resolved import ResolvedArm, ResolvedStudy, expand_arms
 
-KINDS = ("test", "validation", "train", "cost", "gradient", "table")
-_MEASURED = {"cost": ("step_cost", COST_METRICS), "gradient": ("gradients", GRADIENT_METRICS)}
+KINDS = ("test", "validation", "train", "cost", "gradient", "search", "table")
+_MEASURED = {
+    "cost": ("step_cost", COST_METRICS),
+    "gradient": ("gradients", GRADIENT_METRICS),
+    "search": ("search_cost", SEARCH_METRICS),
+}
 
 
 def split_metric(metric: str) -> tuple[str, str]:

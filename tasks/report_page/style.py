@@ -125,6 +125,9 @@ _NAMES = {
 _PATTERNS = (
     (r"^recall_at_(.+)$", r"R@\1"),
     (r"^ndcg_at_(.+)$", r"nDCG@\1"),
+    (r"^search\.(.+)_recall_at_1$", r"R@1 of \1 search"),
+    (r"^search\.(.+)_bytes$", r"bytes of an image, \1"),
+    (r"^search\.(.+)_queries_per_second$", r"queries a second, \1"),
     (r"^fnmr_at_fmr_(.+)$", r"FNMR at FMR \1"),
     (r"^threshold_at_fmr_(.+)$", r"threshold at FMR \1"),
     (r"^mean_label_distance_at_(.+)$", r"label distance@\1"),

@@ -32,7 +32,7 @@ def test_figures_that_can_be_drawn_are_accepted(tmp_path, figure):
 
 
 MEASURED = (
-    f"{FIGURE_GRID}measures: [gradients, step_cost]\nfixed: {{evaluation.class_distances: 5}}\n"
+    f"{FIGURE_GRID}measures: [gradients, step_cost, search_cost]\nfixed: {{evaluation.class_distances: 5}}\n"
 )
 
 
@@ -40,6 +40,10 @@ MEASURED = (
     ("figure", "needs"),
     [
         ("{y: cost.step_seconds}", "'cost.step_seconds' needs measures: [step_cost]"),
+        (
+            "{y: [search.int8_recall_at_1, search.int8_bytes]}",
+            "'search.int8_recall_at_1' needs measures: [search_cost]",
+        ),
         (
             "{kind: lines, x: hardness, y: [gradient.positive, gradient.negative]}",
             "'gradient.positive' needs measures: [gradients]",
