@@ -251,6 +251,7 @@ class Conductor:
 
     def report(self, spec: TrialSpec, epoch: Mapping[str, Any]) -> bool:
         """Records an epoch and returns whether the trial continues."""
+        self._tracker.report(spec.trial_id, epoch["epoch"] / spec.config.training.epochs)
         epochs = self._epochs.setdefault(spec.trial_id, [])
         # After a restart the last epochs come again, bit for bit the same, unless the trial was
         # started anew on another kind of device: then its earlier epochs no longer hold.

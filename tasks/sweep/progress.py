@@ -37,7 +37,7 @@ class SweepProgress:
     best: dict[str, float] = field(default_factory=dict)
     """Best validation score of each arm so far."""
     seconds_left: float | None = None
-    """An estimate; None before the first trial has ended."""
+    """An estimate; None before a trial has ended or reported two epochs."""
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the progress as plain values."""
@@ -61,6 +61,8 @@ class ProgressTracker:
         self._study = study
         self._clock = clock
         self._started: dict[str, float] = {}
+        self._reports: dict[str, list[tuple[float, float]]] = {}
+        """By running trial: time and done share of its first and its newest report."""
         self._durations: list[float] = []
         self._ended: dict[str, str] = {}
         self._best: dict[str, float] = {}
@@ -69,9 +71,15 @@ class ProgressTracker:
         """Records that a trial runs; a restarted one keeps its first start."""
         self._started.setdefault(trial_id, self._clock())
 
+    def report(self, trial_id: str, done_share: float) -> None:
+        """Records how much of its training a running trial has done."""
+        first = self._reports.get(trial_id, [])[:1]
+        self._reports[trial_id] = [*first, (self._clock(), done_share)]
+
     def end(self, record: TrialRecord) -> None:
         """Records how a trial ended."""
         begun = self._started.pop(record.spec.trial_id, None)
+        self._reports.pop(record.spec.trial_id, None)
         if begun is not None:
             self._durations.append(self._clock() - begun)
         self._ended[record.spec.trial_id] = record.status
@@ -100,13 +108,20 @@ class ProgressTracker:
         left = self.total - len(self._ended)
         if left <= 0:
             return 0.0
-        if not self._durations:
+        durations = self._durations or self._extrapolate()
+        if not durations:
             return None
-        each = fmean(self._durations)
+        each = fmean(durations)
         # A trial that runs longer than the mean counts as almost done.
         spent = sum(min(self._clock() - begun, each) for begun in self._started.values())
         lanes = max(1, min(self.num_concurrent, left))
         return max(0.0, (left * each - spent) / lanes)
+
+    def _extrapolate(self) -> list[float]:
+        """Returns how long the running trials take, from their pace between two reports."""
+        pairs = [reports for reports in self._reports.values() if len(reports) == 2]
+        return [(now - then) / (done - before) for (then, before), (now, done) in pairs
+                if done > before]  # fmt: skip
 
 
 Update = Callable[[SweepProgress], None]

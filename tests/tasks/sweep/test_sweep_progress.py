@@ -32,6 +32,20 @@ def test_the_time_left_is_that_of_the_missing_trials_over_the_lanes():
     assert tracker.now().seconds_left == pytest.approx((40 - 4) / 2)
 
 
+def test_before_a_trial_has_ended_the_pace_of_its_epochs_gives_the_time_left():
+    clock = Clock()
+    tracker = ProgressTracker("study", total=4, num_concurrent=2, clock=clock)
+    tracker.start("1")
+    clock.now = 20.0
+    # A trial that resumes begins with epochs that it did not train now.
+    tracker.report("1", 0.5)
+    assert tracker.now().seconds_left is None
+    clock.now = 30.0
+    tracker.report("1", 0.75)
+    # A quarter in 10 s: 40 s each, of which 30 s are spent.
+    assert tracker.now().seconds_left == pytest.approx((4 * 40 - 30) / 2)
+
+
 def test_counts_tell_the_ends_apart_and_the_best_is_kept_for_each_arm():
     tracker = ProgressTracker("study", total=6, clock=Clock())
     for number, status in enumerate(["finished", "pruned", "failed", "diverged", "collapsed"]):
