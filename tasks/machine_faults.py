@@ -150,9 +150,9 @@ def recall_fault(text: str, folder: Path) -> MachineFault | None:
 
     On a full disk Tune cannot write the traceback, so the disk itself is checked too.
     """
-    for told in (OtherCode, BucketAway):
-        if told.__name__ in text:
-            return told(text.rpartition(f"{told.__name__}: ")[2].strip())
+    for kind in (OtherCode, BucketAway):
+        if kind.__name__ in text:
+            return kind(text.rpartition(f"{kind.__name__}: ")[2].strip())
     kinds = (kind for kind in _BY_NAME if kind.__name__ in text)
     full = DiskFull.at(folder) if _has_no_room(folder) else None
     return next((kind.at(folder) for kind in kinds), full)

@@ -21,6 +21,8 @@ LEASE_FILE = "lease.json"
 LEASE_SECONDS = 30.0
 BEAT_SECONDS = 5.0
 _LOOK_SECONDS = 0.5
+_TOKENS: set[str] = set()
+"""Of this program's leases. A command that restarts in its own process keeps its number."""
 
 
 class BucketInUse(ValueError):
@@ -33,6 +35,7 @@ class Lease:
     def __init__(self, objects: ObjectFolder) -> None:
         self._objects = objects
         self._token = uuid.uuid4().hex
+        _TOKENS.add(self._token)
         self._beats = 0
         self._since = time.strftime("%Y-%m-%d %H:%M:%S %Z")
         self._taken_by = ""
@@ -56,7 +59,7 @@ class Lease:
             raise BucketInUse(self._taken_by)
 
     def check_now(self) -> None:
-        """Raises BucketInUse if another driver has taken over; asks the bucket."""
+        """Raises BucketInUse if another driver has taken over; makes a request."""
         holder = self._read()
         if holder.get("token") != self._token:
             self._taken_by = (
@@ -154,10 +157,12 @@ def _name(holder: dict[str, Any]) -> str:
 
 
 def _is_dead(holder: dict[str, Any]) -> bool:
-    """Returns whether the holder was a process of this machine that has ended."""
-    machine = _name_machine()
-    is_here = bool(machine) and holder.get("machine") == machine
-    return is_here and _find_start(int(holder.get("pid", 0))) != holder.get("started")
+    """Returns whether the holder was a program of this machine that has ended."""
+    machine, pid = _name_machine(), int(holder.get("pid", 0))
+    if not machine or holder.get("machine") != machine:
+        return False
+    was_replaced = pid == os.getpid() and holder.get("token") not in _TOKENS
+    return was_replaced or _find_start(pid) != holder.get("started")
 
 
 def _name_machine() -> str:

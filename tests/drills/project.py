@@ -3,7 +3,7 @@
 import contextlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +99,13 @@ def _write_params(folder: Path, params: Mapping[str, Any]) -> None:
 def read_keys(folder: Path) -> dict[str, str]:
     """Returns the key of each trial that the sweep of a project has requested."""
     path = folder / "results" / ".sweeps" / STUDY / "trials.jsonl"
+    return parse_keys(path.read_text(encoding="utf-8").splitlines() if path.exists() else [])
+
+
+def parse_keys(lines: Sequence[str]) -> dict[str, str]:
+    """Returns the key of each trial that the lines of a ledger request."""
     keys = {}
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for text in lines:
         # A full disk or a write in progress leaves a torn line, which the product skips too.
         with contextlib.suppress(json.JSONDecodeError):
             line = json.loads(text)

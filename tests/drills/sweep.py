@@ -16,9 +16,11 @@ from typing import Any
 
 import psutil
 
+from dml_core.trials.bucket import BucketStore
+from dml_core.trials.journal import RESULT_FILE, Journal
 from tasks.sources import imported_tree
 from tests.drills.plan import DrillFailed
-from tests.drills.project import STUDY, read_keys
+from tests.drills.project import STUDY, parse_keys, read_keys
 from tests.references.processes import is_alive, name_of
 
 BRISK = {
@@ -93,6 +95,8 @@ class DrilledSweep:
         # A short path: Ray's sockets lie below it.
         self.temporary = Path(tempfile.mkdtemp(prefix="drill-"))
         self.environment: dict[str, str] = {}
+        self.bucket: BucketStore | None = None
+        """Where the journals are, if not in the project."""
         self.family = Family(folder)
         self.process: subprocess.Popen[bytes] | None = None
         self._num_starts = 0
@@ -207,6 +211,8 @@ class DrilledSweep:
 
     def ended(self) -> dict[str, tuple[int, int]]:
         """Returns the attempts and the time of the result of each ended trial."""
+        if self.bucket is not None:
+            return find_ended(self.bucket, self.working_folder)
         results = {trial: path / "result.json" for trial, path in self.journals().items()}
         return {
             trial: (
@@ -219,6 +225,8 @@ class DrilledSweep:
 
     def running(self) -> dict[str, int]:
         """Returns the finished epochs of each trial that has begun and not ended."""
+        if self.bucket is not None:
+            return find_running(self.bucket, self.working_folder)
         return {
             trial: (path / "epochs.jsonl").read_bytes().count(b"\n")
             for trial, path in self.journals().items()
@@ -252,6 +260,26 @@ class DrilledSweep:
         # Each poll reads all processes of the machine.
         if time.monotonic() - self._polled > _POLL_SECONDS:
             self.poll_family()
+
+
+def find_ended(store: BucketStore, working_folder: Path) -> dict[str, tuple[int, int]]:
+    """Returns the attempts and the time of the result of each ended trial in a bucket."""
+    found = {}
+    for trial, key in parse_keys(store.open_log(working_folder).read()).items():
+        if result := Journal(store, key).result():
+            changed = store.changed_at(key, RESULT_FILE) or 0.0
+            found[trial] = (int(result["attempt"]), int(changed * 1e9))
+    return found
+
+
+def find_running(store: BucketStore, working_folder: Path) -> dict[str, int]:
+    """Returns the finished epochs of each trial in a bucket that has begun and not ended."""
+    journals = {
+        trial: Journal(store, key)
+        for trial, key in parse_keys(store.open_log(working_folder).read()).items()
+    }
+    found = {trial: len(each.epochs()) for trial, each in journals.items() if not each.result()}
+    return {trial: epochs for trial, epochs in found.items() if epochs}
 
 
 def find_trial_workers(folder: Path) -> list[psutil.Process]:

@@ -16,10 +16,12 @@ from prefect.states import Failed
 
 from dml_core.data.records import DatasetError
 from dml_core.trials.key import hash_training_code, read_libraries
+from dml_core.trials.objects import BucketUnavailable
 from tasks import evaluate as evaluating
 from tasks import prepare as datasets
 from tasks import report as reporting
 from tasks.machine_faults import (
+    BucketAway,
     DiskFull,
     DiskReadOnly,
     FolderClosed,
@@ -243,3 +245,16 @@ def test_every_task_retries_only_after_momentary_errors(task):
     assert task.retries >= 1
     assert task.retry_delay_seconds
     assert task.retry_condition_fn is is_momentary
+
+
+def test_a_bucket_that_stays_away_stops_the_run_and_is_no_trials_failure(tmp_path):
+    away = BucketUnavailable("s3://bucket/a did not answer for 600 s: refused")
+    message = r"^s3://bucket/a did not answer for 600 s: refused The run was stopped; all finished"
+    with pytest.raises(BucketAway, match=message), clear_machine_faults(tmp_path):
+        raise RuntimeError("wrapped") from away
+    with pytest.raises(BucketAway, match=message) as raised:
+        raise_machine_fault(away, tmp_path)
+    # The driver knows it by the text of a worker's traceback.
+    text = f"Traceback ...\ntasks.machine_faults.BucketAway: {raised.value}\n"
+    fault = recall_fault(text, tmp_path)
+    assert (type(fault), str(fault)) == (BucketAway, str(raised.value))

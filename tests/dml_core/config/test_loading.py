@@ -3,7 +3,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dml_core.config import ConfigError, TrialConfig, parse_overrides, resolve_trial_config
-from dml_core.config.loading import flatten, load_trial_config, to_flat_dict, unflatten
+from dml_core.config.loading import (
+    flatten,
+    load_project_config,
+    load_trial_config,
+    to_flat_dict,
+    unflatten,
+)
 
 
 def problems_of(*layers):
@@ -167,3 +173,19 @@ def test_any_values_give_a_configuration_or_a_clean_error(layer):
 )
 def test_unflatten_undoes_flatten(nested):
     assert unflatten(flatten(nested)) == nested
+
+
+@pytest.mark.parametrize(
+    "address", ["bucket/prefix", "s3://ann:hunter2@bucket", "s3://bucket/a?key=hunter2", "s3://"]
+)
+def test_an_address_with_credentials_or_without_a_scheme_is_refused_without_repeating_it(
+    tmp_path, address
+):
+    path = tmp_path / "params.yaml"
+    path.write_text(f"sweep: {{storage: '{address}'}}")
+    with pytest.raises(ConfigError, match=r"sweep\.storage must be empty, or an address") as caught:
+        load_project_config(path)
+    assert "hunter2" not in str(caught.value)
+    for good in ("", "s3://bucket/a-b.c/d_e", "gs://bucket"):
+        path.write_text(f"sweep: {{storage: '{good}'}}")
+        assert load_project_config(path).pipeline.sweep.storage == good

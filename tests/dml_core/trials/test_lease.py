@@ -77,6 +77,26 @@ def test_a_driver_of_this_machine_that_was_killed_is_not_waited_for(bucket, monk
         holder.check_now()
 
 
+REPLACED = """
+import os, sys
+from dml_core.trials.lease import held_lease
+from dml_core.trials import lease as leases
+from dml_core.trials.objects import ObjectFolder
+leases.LEASE_SECONDS = 3600.0
+with held_lease(ObjectFolder(sys.argv[1])) as lease:
+    if len(sys.argv) == 3:
+        os.execv(sys.executable, [sys.executable, "-c", sys.argv[2], sys.argv[1]])
+    lease.check_now()
+"""
+
+
+def test_a_command_that_restarts_in_its_own_process_need_not_wait(tmp_path):
+    location = f"file://{tmp_path}/bucket"
+    command = [sys.executable, "-c", REPLACED, location, REPLACED]
+    assert subprocess.run(command, timeout=600, check=False).returncode == 0
+    assert ObjectFolder(location).read(LEASE_FILE) is None
+
+
 def test_of_two_that_take_over_one_wins(bucket):
     location = f"{bucket}/{uuid.uuid4().hex}"
     objects = ObjectFolder(location)

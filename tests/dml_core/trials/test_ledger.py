@@ -1,9 +1,10 @@
 import json
+import uuid
 
 import pytest
 
 from dml_core.trials.ledger import FILE_NAME, Ledger
-from dml_core.trials.store import LocalStore
+from dml_core.trials.store import LocalStore, open_store
 from tests.dml_core.trials.test_journal import METRIC, make_spec, write_epochs, write_result
 
 LIBRARIES = {"torch": "2.0", "timm": "1.0"}
@@ -208,3 +209,27 @@ def test_superseded_trials_are_removed_unless_another_study_needs_them(tmp_path)
     ledger.remove_superseded()
     # The third one has no new key.
     assert make_ledger(tmp_path).store.list_keys() == sorted([*new, old[1], old[2]])
+
+
+@pytest.mark.parametrize("place", ["folder", "bucket"])
+def test_a_sweep_that_failures_stopped_is_remembered_until_they_are_retried(tmp_path, place):
+    location = f"memory://{uuid.uuid4().hex}" if place == "bucket" else str(tmp_path / ".trials")
+
+    def open_again():
+        folder = tmp_path / ".sweeps" / "study"
+        folder.mkdir(parents=True, exist_ok=True)
+        store = open_store(location)
+        return Ledger(folder, store, code="code", data_version=lambda _: "d", libraries=LIBRARIES)
+
+    ledger, spec = open_again(), make_spec(tmp_path)
+    ledger.open(spec)
+    assert ledger.end(spec, error="it broke").status == "failed"
+    ledger.stop()
+    ledger = open_again()
+    assert ledger.was_stopped
+    assert ledger.find(spec).reason == "it broke"
+    ledger.retry_failures()
+    ledger = open_again()
+    assert not ledger.was_stopped
+    assert ledger.find(spec) is None
+    assert ledger.knows(spec)

@@ -43,6 +43,11 @@ def test_a_stopped_process_is_killed_too(tmp_path):
     assert run_watched(tmp_path, body, seconds=0.05) == (-signal.SIGKILL, "", "it hung")
 
 
+def test_a_node_without_the_drivers_folder_kills_the_process_too(tmp_path):
+    code, printed, note = run_watched(tmp_path / "elsewhere", "time.sleep(600)", seconds=0.05)
+    assert (code, printed, note) == (-signal.SIGKILL, "", "")
+
+
 def test_a_pause_is_not_watched(tmp_path):
     body = "with dog.paused(): time.sleep(1.5)"
     assert run_watched(tmp_path, body, seconds=1) == (0, "went on\n", "")
