@@ -3,7 +3,6 @@
 import importlib
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -196,7 +195,7 @@ def ablation(
             plan_looks(request, budget)
         track_study(request)
     runs = [pin_run(request) for request in requests]
-    with kept_cluster() if len(runs) > 1 or until_decided else nullcontext():
+    with kept_cluster():
         answered = [run_stages(run, show=show, force=force, budget=budget) for run in runs]
     requests, ran = [run.request for run, _ in answered], [names for _, names in answered]
     answers = [read_answer(load_context(request)) for request in requests]
@@ -262,7 +261,7 @@ def run_stage(
 def _prepare_named(request: StudyRequest, config: DataBase) -> dict[str, Any]:
     """Packs one dataset; an error names the file and the key that set its raw images."""
     try:
-        return prepare_data(config)
+        return prepare_data(config, load_project(request).pipeline.ray)
     except DatasetError as error:
         if not isinstance(config, DownloadedData):
             raise

@@ -21,11 +21,10 @@ from dml_core.analysis.history import (
 )
 from dml_core.analysis.observations import answer_metric, load_observations
 from dml_core.config.loading import load_project_config
-from dml_core.measures.results import read_scores
+from dml_core.measures.results import best_winner, read_scores
 from dml_core.studies.metrics import Unit, is_higher_better, unit_of
 from dml_core.trials.key import hash_training_code
 from tasks.artifacts import publish, render_table
-from tasks.evaluate import best_winner
 from tasks.machine_faults import is_momentary
 from tasks.report_page.tables import describe_commit
 from tasks.secrets import redact
@@ -194,7 +193,7 @@ def _read_result(context: StudyContext) -> tuple[Result, Path]:
     """Returns the result of a study's evaluation, and the folder of the model to ship."""
     scores = read_scores(context.evaluate_folder)
     metric = answer_metric(context.study)
-    winner = best_winner(context, scores)
+    winner = best_winner(context.sweep_folder / "winners", scores.scores)
     result = Result(
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=describe_commit(Path()),

@@ -77,9 +77,13 @@ AROUND = {
 # For each stage the module that does its work, and what that imports without its numbers
 # depending on it.
 ENTRIES = {
-    "prepare": ("tasks.prepare", {"dml_core/config", "tasks/prepare.py"}),
+    # Where the work of a stage is done changes no number: nodes and this machine give equal bits.
+    "prepare": (
+        "tasks.prepare",
+        {"dml_core/config", "tasks/prepare.py", "tasks/prepare_on_nodes.py", "tasks/sweep"},
+    ),
     "sweep": ("tasks.sweep.run", set()),
-    "evaluate": ("tasks.evaluate", {"dml_core/config"}),
+    "evaluate": ("tasks.evaluate", {"dml_core/config", "tasks/sweep"}),
     # What the report imports of these comes with the reading of scores.json.
     "report": (
         "tasks.report",

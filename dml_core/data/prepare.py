@@ -15,7 +15,13 @@ from dml_core.data.parallel import count_cores
 from dml_core.data.prepared_info import PreparedInfo, compute_source_hash
 from dml_core.data.records import DatasetError, ImageRecord, SourceListing
 from dml_core.data.splits import load_split, split_classes
-from dml_core.data.writing import PreparationJob, Progress, is_too_many, write_dataset
+from dml_core.data.writing import (
+    MapRecords,
+    PreparationJob,
+    Progress,
+    is_too_many,
+    write_dataset,
+)
 
 
 def sort_and_check(records: Iterable[ImageRecord], *, dataset: str) -> list[ImageRecord]:
@@ -79,6 +85,7 @@ def prepare_dataset(
     *,
     on_progress: Progress | None = None,
     workers: int | None = None,
+    map_files: MapRecords | None = None,
 ) -> PreparedInfo:
     """Packs the listed images below data.prepared_root, and returns the dataset's description.
 
@@ -92,6 +99,7 @@ def prepare_dataset(
         on_progress: called with (images done, total images); restarts if the check of an older
             folder leads to packing.
         workers: processes that read images; None uses all cores. Never changes a byte.
+        map_files: reads files, perhaps on other machines; None uses processes of this one.
 
     Raises:
         DatasetError: for too few classes, and, as configured, for bad images and for images in
@@ -107,7 +115,8 @@ def prepare_dataset(
     # Drawn images are already in memory; sending them to other processes costs more than it saves.
     is_drawn = any(record.pixels is not None for record in records)
     reading = 1 if is_drawn else workers or count_cores()
-    job = PreparationJob(records, listing.root, config, split, reading, on_progress)
+    elsewhere = None if is_drawn else map_files
+    job = PreparationJob(records, listing.root, config, split, reading, on_progress, elsewhere)
     with folder_lock(target):
         remove_leftovers(target)
         _check_target_is_free(target)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -203,6 +203,21 @@ Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
 
 
+class MapRecords(Protocol):
+    """A map over records with results in order, such as `map_in_order`."""
+
+    def __call__(
+        self,
+        function: Callable[[ImageRecord], Result],
+        records: Sequence[ImageRecord],
+        /,
+        *,
+        workers: int,
+        chunk_size: int,
+    ) -> Generator[Result, None, None]:
+        """Yields function(record) for each record."""
+
+
 @dataclass(frozen=True)
 class PreparationJob:
     """The images of a dataset, and how to pack and split them."""
@@ -217,6 +232,8 @@ class PreparationJob:
     workers: int
     """Processes that read images."""
     on_progress: Progress | None
+    map_files: MapRecords | None = None
+    """Reads files, perhaps on other machines; None uses processes of this one."""
 
     @property
     def choices(self) -> PackingChoices:
@@ -230,13 +247,18 @@ class PreparationJob:
         return effective_values(self.config, has_undecided=has_undecided)
 
     def run(
-        self, function: Callable[[ImageRecord], Result], *, workers: int
+        self,
+        function: Callable[[ImageRecord], Result],
+        *,
+        workers: int,
+        map_records: MapRecords | None = None,
     ) -> Generator[Result, None, None]:
         """Yields function(record) for each record in order, and reports progress."""
         per_image = self.choices.channels * self.choices.image_size_px**2 * 3 // 2
         # Chunks are pickled between processes, so their size in bytes is bounded.
         chunk_size = max(1, min(_MAX_CHUNK, _BYTES_PER_CHUNK // per_image))
-        results = map_in_order(function, self.records, workers=workers, chunk_size=chunk_size)
+        mapped = map_records or map_in_order
+        results = mapped(function, self.records, workers=workers, chunk_size=chunk_size)
         with closing(results):
             for done, result in enumerate(results, start=1):
                 yield result
@@ -302,7 +324,7 @@ def _pack_all(
     test_classes = set(job.split.test)
     pack = functools.partial(pack_record, root=job.root, choices=job.choices)
     digests = []
-    with closing(job.run(pack, workers=job.workers)) as results:
+    with closing(job.run(pack, workers=job.workers, map_records=job.map_files)) as results:
         for record, packed in zip(job.records, results, strict=True):
             digests.append(packed.digest)
             is_test = record.class_name in test_classes

@@ -3,6 +3,7 @@
 # D = embedding dim, L = label columns, N = images
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from dml_core.evaluation.continuous import score_continuous
 from dml_core.evaluation.neighbors import BinarySearch, NeighborSearch
 from dml_core.evaluation.operating_points import find_operating_points
 from dml_core.evaluation.retrieval import count_relevant, score_retrieval, score_synthetic
+from dml_core.evaluation.spreading import Spread, call_part, runner_of
 
 
 @takes_fields_of(EvaluationConfig)
@@ -42,6 +44,7 @@ def evaluate_embeddings(
     continuous: npt.ArrayLike | Tensor | None = None,
     seed: int = 0,
     config: EvaluationConfig | None = None,
+    spread: Spread | None = None,
     **options: Any,
 ) -> dict[str, float]:
     """Returns every configured metric by name, in the order of the report.
@@ -65,6 +68,7 @@ def evaluate_embeddings(
         continuous: (N, L) finite labels.
         seed: seed of k-means.
         config: the metrics to compute; None takes the defaults.
+        spread: divides the work; the numbers are the same, bit for bit.
         options: fields of EvaluationConfig that differ from config, such as `recall_at`.
 
     Raises:
@@ -89,14 +93,17 @@ def evaluate_embeddings(
         raise _no_relevant_items(len(num_relevant))
     numbers: dict[str, float] = {}
     if num_queries:
-        numbers |= _retrieval_numbers(vectors, class_ids, sets, config=chosen, metric=metric)
-        numbers |= _clustering_numbers(vectors, class_ids, config=chosen, metric=metric, seed=seed)
-        numbers |= _binary_numbers(vectors, class_ids, sets, config=chosen)
-        numbers |= _match_numbers(vectors, class_ids, sets, config=chosen, metric=metric)
-        numbers |= _synthetic_numbers(vectors, class_ids, config=chosen, metric=metric)
+        numbers |= _retrieval_numbers(
+            vectors, class_ids, sets, config=chosen, metric=metric, spread=spread
+        )
+        others = _list_others(sets, config=chosen, metric=metric, seed=seed)
+        for found_numbers in runner_of(spread)(call_part, (vectors, class_ids), others):
+            numbers |= found_numbers
     if continuous is not None:
         values = check_continuous(_as_array(continuous), num_rows=len(vectors))
-        numbers |= _continuous_numbers(vectors, values, sets, config=chosen, metric=metric)
+        numbers |= _continuous_numbers(
+            vectors, values, sets, config=chosen, metric=metric, spread=spread
+        )
     numbers["num_queries"] = float(num_queries)
     numbers["num_queries_left_out"] = float(len(num_relevant) - num_queries)
     return numbers
@@ -137,7 +144,12 @@ def _no_relevant_items(num_queries: int) -> ValueError:
 
 
 def _neighbor_search(
-    embeddings: FloatArray, sets: QueryAndGallery, *, config: EvaluationConfig, metric: Metric
+    embeddings: FloatArray,
+    sets: QueryAndGallery,
+    *,
+    config: EvaluationConfig,
+    metric: Metric,
+    spread: Spread | None,
 ) -> NeighborSearch:
     queries, gallery = sets.split(embeddings)
     return NeighborSearch(
@@ -147,7 +159,21 @@ def _neighbor_search(
         block_size=config.block_size,
         device=config.search_device,
         compare_once_from=config.compare_once_from,
+        spread=spread,
     )
+
+
+def _list_others(
+    sets: QueryAndGallery, *, config: EvaluationConfig, metric: Metric, seed: int
+) -> list[Callable[[FloatArray, IntArray], dict[str, float]]]:
+    """Returns the configured computations beside the retrieval; each is one part."""
+    listed = {
+        "clustering": partial(_clustering_numbers, config=config, metric=metric, seed=seed),
+        "binary": partial(_binary_numbers, sets=sets, config=config),
+        "match_rates": partial(_match_numbers, sets=sets, config=config, metric=metric),
+        "synthetic_points": partial(_synthetic_numbers, config=config, metric=metric),
+    }
+    return [compute for key, compute in listed.items() if getattr(config, key)]
 
 
 def _retrieval_numbers(
@@ -157,16 +183,15 @@ def _retrieval_numbers(
     *,
     config: EvaluationConfig,
     metric: Metric,
+    spread: Spread | None = None,
 ) -> dict[str, float]:
-    find = _neighbor_search(embeddings, sets, config=config, metric=metric)
+    find = _neighbor_search(embeddings, sets, config=config, metric=metric, spread=spread)
     return score_retrieval(find, *sets.split(labels), recall_at=config.recall_at).named()
 
 
 def _binary_numbers(
     embeddings: FloatArray, labels: IntArray, sets: QueryAndGallery, *, config: EvaluationConfig
 ) -> dict[str, float]:
-    if not config.binary:
-        return {}
     queries, gallery = sets.split(embeddings)
     find = BinarySearch(queries, gallery, block_size=config.block_size)
     scores = score_retrieval(find, *sets.split(labels), recall_at=config.recall_at)
@@ -181,8 +206,6 @@ def _match_numbers(
     config: EvaluationConfig,
     metric: Metric,
 ) -> dict[str, float]:
-    if not config.match_rates:
-        return {}
     (queries, gallery), (query_labels, gallery_labels) = sets.split(embeddings), sets.split(labels)
     found = find_operating_points(
         queries,
@@ -204,8 +227,6 @@ def _clustering_numbers(
     metric: Metric,
     seed: int,
 ) -> dict[str, float]:
-    if not config.clustering:
-        return {}
     scores = score_clustering(
         embeddings,
         labels,
@@ -221,8 +242,6 @@ def _clustering_numbers(
 def _synthetic_numbers(
     embeddings: FloatArray, labels: IntArray, *, config: EvaluationConfig, metric: Metric
 ) -> dict[str, float]:
-    if not config.synthetic_points:
-        return {}
     recalls = score_synthetic(
         embeddings,
         labels,
@@ -241,8 +260,9 @@ def _continuous_numbers(
     *,
     config: EvaluationConfig,
     metric: Metric,
+    spread: Spread | None = None,
 ) -> dict[str, float]:
-    find = _neighbor_search(embeddings, sets, config=config, metric=metric)
+    find = _neighbor_search(embeddings, sets, config=config, metric=metric, spread=spread)
     scores = score_continuous(
         find,
         *sets.split(continuous),

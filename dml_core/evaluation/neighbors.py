@@ -4,18 +4,19 @@
 # N = vectors, Q = queries
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import faiss
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from dml_core.config.trial import SearchDevice
+from dml_core.evaluation.among_all import fits_in_memory, search_among_all
 from dml_core.evaluation.arrays import FloatArray, Frame, IntArray, Metric
+from dml_core.evaluation.spreading import Spread
 from dml_core.seeding import numpy_stream
 
 MAX_NEIGHBORS = 2048
@@ -47,71 +48,6 @@ class PlacedIndex:
         return found
 
 
-BLOCK = 4096
-"""Vectors per side of a block: its products take 64 MiB, and BLAS is slower on smaller blocks."""
-STRIPE = 1024
-"""Rows of a block that are transposed at a time, to keep the copy small."""
-MAX_RESULT_BYTES = 2**28
-"""Most memory for the result; larger results are searched in blocks of queries."""
-
-
-def fits_in_memory(num_vectors: int, count: int) -> bool:
-    """Returns whether the whole result of a search fits in the memory allowed for it."""
-    return num_vectors * count * (4 + 8) <= MAX_RESULT_BYTES
-
-
-def search_among_all(vectors: FloatArray, *, count: int) -> tuple[FloatArray, IntArray]:
-    """Returns (N, K) inner products and positions of the nearest vectors, nearest first.
-
-    Computes each symmetric product once. A vector also finds itself. The result equals that of a
-    flat faiss index with all vectors as queries, except for ties within float32 rounding.
-
-    Args:
-        vectors: (N, D), contiguous.
-        count: K, at most N.
-    """
-    found = faiss.ResultHeap(len(vectors), count, keep_max=True)
-    tensor, side = torch.from_numpy(vectors), min(BLOCK, len(vectors))
-    # Reused buffers: the system would zero fresh memory first.
-    space, copy = torch.empty(side * side), torch.empty(side * STRIPE)
-    # Every vector meets the others in the order of positions, which decides ties.
-    for row in range(0, len(vectors), BLOCK):
-        for column in range(row, len(vectors), BLOCK):
-            products = _multiply(tensor[row : row + BLOCK], tensor[column : column + BLOCK], space)
-            _add(found, products, heap=row, position=column)
-            if column > row:
-                for start in range(0, len(products), STRIPE):
-                    transposed = _transpose(products[start : start + STRIPE], copy)
-                    _add(found, transposed, heap=column, position=row + start)
-    found.finalize()
-    return found.D, found.I
-
-
-def _multiply(rows: Tensor, columns: Tensor, space: Tensor) -> Tensor:
-    products = space[: len(rows) * len(columns)].view(len(rows), len(columns))
-    return torch.mm(rows, columns.t(), out=products)
-
-
-def _transpose(products: Tensor, space: Tensor) -> Tensor:
-    """Returns the transpose; torch copies contiguous rows in tiles."""
-    num_rows, num_columns = products.shape
-    return space[: products.numel()].view(num_columns, num_rows).copy_(products.t())
-
-
-def _add(found: Any, products: Tensor, *, heap: int, position: int) -> None:
-    """Adds a block of products to the results of its rows.
-
-    Args:
-        found: the results so far.
-        products: inner products of vectors with others, contiguous.
-        heap: index of the first row's vector.
-        position: index of the first column's vector.
-    """
-    values: np.ndarray = products.numpy()
-    num_rows, num_columns = values.shape
-    found.heaps.addn(num_columns, faiss.swig_ptr(values), position, heap, num_rows)
-
-
 NeighborBlock = tuple[slice, IntArray]
 """The queries, and the (B, K) gallery indices of their neighbours, nearest first."""
 
@@ -120,6 +56,8 @@ SearchBlock = Callable[[slice, int], tuple[Any, IntArray]]
 
 MAX_BLOCK_ENTRIES = 2**22
 """Most entries (queries times neighbours) of a block: about 100 MB while one is searched."""
+MAX_PART_ENTRIES = 2**24
+"""Most entries of a part that is searched elsewhere: 200 MB of results."""
 
 
 class NeighborSearch:
@@ -136,6 +74,7 @@ class NeighborSearch:
         compare_once_from: number of queries from which a cosine search among themselves computes
             each symmetric product once; 0 disables it. Results are unchanged except for ties
             within float32 rounding.
+        spread: divides the queries; the result is the same, bit for bit.
     """
 
     def __init__(
@@ -147,8 +86,10 @@ class NeighborSearch:
         block_size: int = 1024,
         device: SearchDevice = "cpu",
         compare_once_from: int = 0,
+        spread: Spread | None = None,
     ) -> None:
-        check_search_device(device)
+        if spread is None:
+            check_search_device(device)
         searched = queries if gallery is None else gallery
         frame = Frame.around(searched, metric=metric)
         self._vectors = frame.place(searched)
@@ -158,6 +99,7 @@ class NeighborSearch:
         self._device: SearchDevice = device
         self._removes_self = gallery is None
         self._block_size = block_size
+        self._spread = spread if spread and len(self._queries) > spread.part_size else None
         is_large = 0 < compare_once_from <= len(searched)
         self._compares_once = (
             is_large and gallery is None and metric == "cosine" and device == "cpu"
@@ -192,6 +134,9 @@ class NeighborSearch:
         )
 
     def _search_index(self, queries: FloatArray) -> SearchBlock:
+        if self._spread is not None:
+            return self._search_in_parts(queries, self._spread)
+
         def search(block: slice, count: int) -> tuple[Any, IntArray]:
             distances, positions = self._index.search(queries[block], count)
             return distances, positions
@@ -200,7 +145,8 @@ class NeighborSearch:
 
     def _search_at_once(self, count: int) -> SearchBlock:
         """Searches for all queries, and returns a function that looks up a block of the results."""
-        products, positions = search_among_all(self._vectors[self._order], count=count)
+        vectors = self._vectors[self._order]
+        products, positions = search_among_all(vectors, count=count, spread=self._spread)
         place = np.empty_like(self._order)
         place[self._order] = np.arange(len(place))
 
@@ -208,6 +154,64 @@ class NeighborSearch:
             return products[place[block]], positions[place[block]]
 
         return search
+
+    def _search_in_parts(self, queries: FloatArray, spread: Spread) -> SearchBlock:
+        """Returns a function that looks up the blocks in order; the first starts the search."""
+        found: Iterator[tuple[Any, IntArray]] | None = None
+
+        def search(_: slice, count: int) -> tuple[Any, IntArray]:
+            nonlocal found
+            if found is None:
+                found = self._run_parts(queries, count, spread)
+            return next(found)
+
+        return search
+
+    def _run_parts(
+        self, queries: FloatArray, count: int, spread: Spread
+    ) -> Iterator[tuple[Any, IntArray]]:
+        """Yields the distances and positions of each block of queries, in order."""
+        row_length = count - int(self._removes_self)
+        blocks = list(
+            query_blocks(len(queries), block_size=self._block_size, row_length=row_length)
+        )
+        length = blocks[0].stop
+        most = max(1, min(spread.part_size, MAX_PART_ENTRIES // count) // length)
+        parts = [
+            _QueryPart(queries[group[0].start : group[-1].stop], _lengths(group), count)
+            for group in (blocks[first : first + most] for first in range(0, len(blocks), most))
+        ]
+        gallery = _Gallery(self._vectors[self._order], self._metric, self._device)
+        return chain.from_iterable(spread.run(_search_gallery, gallery, parts))
+
+
+@dataclass(frozen=True)
+class _Gallery:
+    """What the parts of a search have in common."""
+
+    vectors: FloatArray
+    """(G, D), shuffled."""
+    metric: Metric
+    device: SearchDevice
+
+
+@dataclass(frozen=True)
+class _QueryPart:
+    """Some blocks of queries; a block is searched in one call, as its rounding depends on it."""
+
+    queries: FloatArray
+    lengths: list[int]
+    count: int
+
+
+def _lengths(blocks: list[slice]) -> list[int]:
+    return [block.stop - block.start for block in blocks]
+
+
+def _search_gallery(gallery: _Gallery, part: _QueryPart) -> list[tuple[Any, IntArray]]:
+    index = PlacedIndex(build_index(gallery.vectors, metric=gallery.metric), gallery.device)
+    edges = np.cumsum([0, *part.lengths])
+    return [index.search(part.queries[start:end], part.count) for start, end in pairwise(edges)]
 
 
 def iterate_neighbors(

@@ -1,9 +1,7 @@
 """Scores models on a set of images: trained models, winners of a sweep, untrained baselines."""
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,18 +10,22 @@ from torch import Tensor
 from dml_core.config import TrialConfig
 from dml_core.config.image_changes import ImageChange, list_changes
 from dml_core.config.trial import EvaluationConfig
-from dml_core.data.inputs import ImageInputs, Inputs
-from dml_core.data.parallel import WorkerDied, map_in_order
+from dml_core.data.inputs import ALL, ImageInputs, Inputs
 from dml_core.data.prepared import ImageSet, open_test
 from dml_core.evaluation.evaluate import embed, evaluate_embeddings
+from dml_core.evaluation.spreading import Spread
 from dml_core.measures.image_changes import ChangedInputs
+from dml_core.measures.results import WinnerFolder, WinnerScores
+from dml_core.measures.untrained import PIXELS
 from dml_core.models.building import build_model
 from dml_core.models.embedding_model import EmbeddingModel, place_model
-from dml_core.process_memory import prepare_memory
 from dml_core.training.activations import CachedActivations, is_cached
-from dml_core.training.checkpoint import Checkpoint, load_checkpoint, weights_must_fit
+from dml_core.training.checkpoint import Checkpoint, weights_must_fit
 from dml_core.training.determinism import choose_device, limited_threads
 from dml_core.training.state import build_trial_model
+
+EmbedImages = Callable[[ImageChange | None], np.ndarray]
+"""Returns the (N, D) embeddings of all images, which may have been computed elsewhere."""
 
 
 def load_trained_model(checkpoint: Checkpoint) -> EmbeddingModel:
@@ -45,6 +47,8 @@ def evaluate_checkpoint(
     evaluation: EvaluationConfig,
     content_hash: str = "",
     on_progress: Callable[[str], None] = lambda _: None,
+    embed_images: EmbedImages | None = None,
+    spread: Spread | None = None,
 ) -> dict[str, float]:
     """Returns every configured metric of the model on the images, by name.
 
@@ -54,17 +58,18 @@ def evaluate_checkpoint(
         evaluation: metrics to compute; may differ from those in training.
         content_hash: as in `embed_with_checkpoint`.
         on_progress: called with a description of each step.
+        embed_images: embeds the images; None does it here, by `embed_with_checkpoint`.
+        spread: divides the search; the metrics are the same, bit for bit.
     """
+    embedded = embed_images or partial(_embed_here, checkpoint, images, content_hash)
     on_progress("embedding and searching")
-    plain = embed_with_checkpoint(checkpoint, images, content_hash=content_hash)
-    scores = _score(plain, checkpoint, images, evaluation)
+    scores = _score(embedded(None), checkpoint, images, evaluation, spread)
     # Changed images are scored by retrieval only; clustering them is too expensive.
     left_out = {"clustering": False, "binary": False, "match_rates": (), "synthetic_points": 0}
     quick = evaluation.model_copy(update=left_out)
     for change in list_changes(evaluation):
         on_progress(str(change))
-        embeddings = embed_with_checkpoint(checkpoint, images, change=change)
-        changed = _score(embeddings, checkpoint, images, quick)
+        changed = _score(embedded(change), checkpoint, images, quick, spread)
         scores |= {
             f"{change.prefix}{name}": value
             for name, value in changed.items()
@@ -73,12 +78,37 @@ def evaluate_checkpoint(
     return scores
 
 
+def _embed_here(
+    checkpoint: Checkpoint, images: ImageSet, content_hash: str, change: ImageChange | None
+) -> np.ndarray:
+    return embed_with_checkpoint(checkpoint, images, content_hash=content_hash, change=change)
+
+
+class _RowsOf:
+    """A range of the inputs."""
+
+    def __init__(self, inputs: Inputs, rows: range) -> None:
+        self._inputs, self._rows = inputs, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def plain(self, indices: np.ndarray) -> Tensor:
+        return self._inputs.plain(indices + self._rows.start)
+
+    def augmented(
+        self, indices: np.ndarray, stream: np.random.Generator, part: slice = ALL
+    ) -> Tensor:
+        return self._inputs.augmented(indices + self._rows.start, stream, part)
+
+
 def embed_with_checkpoint(
     checkpoint: Checkpoint,
     images: ImageSet,
     *,
     content_hash: str = "",
     change: ImageChange | None = None,
+    rows: range | None = None,
 ) -> np.ndarray:
     """Returns the (N, D) float32 embeddings of the images by the checkpoint's model.
 
@@ -88,6 +118,8 @@ def embed_with_checkpoint(
         content_hash: hash of the prepared data. With it, activations of frozen blocks are cached
             beside the data and shared by all models with these blocks.
         change: applied to the pixels first, such as an occlusion.
+        rows: the images to embed; all by default. A range that begins at a multiple of
+            evaluation.batch_size has the same bits as in the embeddings of all.
     """
     config = checkpoint.config
     device = choose_device(config.training.device)
@@ -105,7 +137,7 @@ def embed_with_checkpoint(
             inputs = cached.load()
         return embed(
             network,
-            inputs,
+            inputs if rows is None else _RowsOf(inputs, rows),
             batch_size=config.evaluation.batch_size,
             device=device,
             workers=config.training.loader_workers,
@@ -114,7 +146,11 @@ def embed_with_checkpoint(
 
 
 def _score(
-    embeddings: np.ndarray, checkpoint: Checkpoint, images: ImageSet, evaluation: EvaluationConfig
+    embeddings: np.ndarray,
+    checkpoint: Checkpoint,
+    images: ImageSet,
+    evaluation: EvaluationConfig,
+    spread: Spread | None,
 ) -> dict[str, float]:
     has_labels = images.continuous.shape[1] > 0
     return evaluate_embeddings(
@@ -125,104 +161,79 @@ def _score(
         roles=images.roles,
         continuous=images.continuous / checkpoint.label_scale if has_labels else None,
         seed=checkpoint.config.seed,
+        spread=spread,
     )
 
 
-LOGGER = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class WinnerScores:
-    """The test scores of one arm's winner, trained with one seed."""
-
-    arm: str
-    seed: int
-    scores: dict[str, float]
-    data_hash: str
-    split_hash: str
-
-
-def evaluate_winners(
-    folder: Path, *, workers: int, on_progress: Callable[[int, int], None] = lambda *_: None
-) -> Iterator[WinnerScores]:
-    """Yields the test scores of each `<arm>-seed<k>` folder, by name.
+def evaluate_winner(
+    winner: WinnerFolder,
+    *,
+    embed_images: EmbedImages | None = None,
+    spread: Spread | None = None,
+) -> WinnerScores:
+    """Returns the test scores of a winner.
 
     Args:
-        folder: the winners of a sweep, each with its checkpoint.
-        workers: number of processes.
-        on_progress: called with (done, total).
+        winner: its folder.
+        embed_images: as in `evaluate_checkpoint`.
+        spread: as in `evaluate_checkpoint`.
     """
-    folders = sorted(path for path in folder.iterdir() if (path / "checkpoint.pt").exists())
-    for done, result in enumerate(_evaluate_all(folders, workers), start=1):
-        on_progress(done, len(folders))
-        yield result
-
-
-def _evaluate_all(folders: Sequence[Path], workers: int) -> Iterator[WinnerScores]:
-    done = 0
-    try:
-        for result in map_in_order(_evaluate_one, folders, workers=workers, chunk_size=1):
-            yield result
-            done += 1
-    except WorkerDied:
-        LOGGER.warning(
-            "one of %d evaluation processes was killed, most likely for lack of memory. The "
-            "remaining %d of %d winners are evaluated one at a time.",
-            workers, len(folders) - done, len(folders),
-        )  # fmt: skip
-        yield from map(_evaluate_one, folders[done:])
-
-
-def _evaluate_one(folder: Path) -> WinnerScores:
-    prepare_memory()
-    checkpoint = load_checkpoint(folder / "checkpoint.pt")
+    checkpoint = winner.load()
     images, info = open_test(checkpoint.config.data)
     if info.content_hash != checkpoint.data_hash:
         raise ValueError(
-            f"{folder.name} was trained on other data than {checkpoint.config.data.prepared_path} "
+            f"{winner.name} was trained on other data than {checkpoint.config.data.prepared_path} "
             f"holds now: hash {checkpoint.data_hash} then, {info.content_hash} now. "
             "Run the sweep again."
         )
-    arm, _, seed = folder.name.rpartition("-seed")
-    scores = evaluate_checkpoint(
-        checkpoint,
-        images,
-        evaluation=checkpoint.config.evaluation,
-        content_hash=info.content_hash,
-    )
-    return WinnerScores(arm, int(seed), scores, info.content_hash, info.split_hash)
-
-
-BARE_FEATURES = "bare features"
-PIXELS = "pixels"
+    # Rounding depends on the number of threads, and the scores must not depend on the machine's.
+    with limited_threads(checkpoint.config.training.cpu_threads):
+        scores = evaluate_checkpoint(
+            checkpoint,
+            images,
+            evaluation=checkpoint.config.evaluation,
+            content_hash=info.content_hash,
+            embed_images=embed_images,
+            spread=spread,
+        )
+    return WinnerScores(winner.arm, winner.seed, scores, info.content_hash, info.split_hash)
 
 
 def evaluate_untrained(
-    configs: Iterable[TrialConfig], images: ImageSet
-) -> dict[str, dict[str, float]]:
-    """Returns what no training gives on the test images, by name and metric.
+    name: str,
+    config: TrialConfig,
+    *,
+    embed_images: EmbedImages | None = None,
+    spread: Spread | None = None,
+) -> dict[str, float]:
+    """Returns what no training gives on the test images.
 
-    `bare features` are those of pretrained networks, one entry for each network; where no
-    configuration has pretrained weights, `pixels` are compared instead. Clustering and changed
-    images are left out, since they would take longer than the rest.
+    Args:
+        name: from `list_untrained`, with its configuration.
+        config: see name.
+        embed_images: as in `evaluate_checkpoint`.
+        spread: as in `evaluate_checkpoint`.
     """
-    networks: dict[tuple[str, ...], TrialConfig] = {}
-    for config in configs:
-        kind = (config.model.backbone, config.model.weights, config.model.pooling)
-        networks.setdefault((*map(str, kind), str(config.input_size_px)), config)
-    pretrained = [each for each in networks.values() if each.model.weights != "none"]
-    found = {}
-    for config in pretrained or list(networks.values())[:1]:
-        quick = config.evaluation.model_copy(update={"clustering": False})
-        config = config.model_copy(update={"evaluation": quick})
-        if not pretrained:
-            found[PIXELS] = evaluate_raw_pixels(images, config)
-            continue
-        name = BARE_FEATURES
-        if len(pretrained) > 1:
-            name += f" of {config.model.backbone}, {config.input_size_px} px"
-        found[name] = evaluate_untrained_features(images, config)
-    return found
+    images, _ = open_test(config.data)
+    with limited_threads(config.training.cpu_threads):
+        embedded = embed_images(None) if embed_images else embed_untrained(name, images, config)
+        return _score_untrained(embedded, images, config, spread)
+
+
+def embed_untrained(
+    name: str, images: ImageSet, config: TrialConfig, *, rows: range | None = None
+) -> np.ndarray:
+    """Returns the (N, D) pixels or bare features of the images.
+
+    Args:
+        name: from `list_untrained`.
+        images: the images to embed.
+        config: the configuration of that name.
+        rows: as in `embed_with_checkpoint`.
+    """
+    embed_them = _embed_pixels if name == PIXELS else _embed_features
+    with limited_threads(config.training.cpu_threads):
+        return embed_them(images, config, rows)
 
 
 def evaluate_raw_pixels(images: ImageSet, config: TrialConfig) -> dict[str, float]:
@@ -230,12 +241,7 @@ def evaluate_raw_pixels(images: ImageSet, config: TrialConfig) -> dict[str, floa
 
     The mean of each image is subtracted first, so that brightness does not count.
     """
-
-    def center(batch: Tensor) -> Tensor:
-        pixels = batch.flatten(1).float()
-        return pixels - pixels.mean(dim=1, keepdim=True)
-
-    return _score_network(center, images, config, device=torch.device("cpu"))
+    return _score_untrained(_embed_pixels(images, config), images, config)
 
 
 def evaluate_untrained_features(images: ImageSet, config: TrialConfig) -> dict[str, float]:
@@ -244,6 +250,18 @@ def evaluate_untrained_features(images: ImageSet, config: TrialConfig) -> dict[s
     With pretrained weights this is their score without training. The randomly initialised
     projection is not used.
     """
+    return _score_untrained(_embed_features(images, config), images, config)
+
+
+def _embed_pixels(images: ImageSet, config: TrialConfig, rows: range | None = None) -> np.ndarray:
+    def center(batch: Tensor) -> Tensor:
+        pixels = batch.flatten(1).float()
+        return pixels - pixels.mean(dim=1, keepdim=True)
+
+    return _embed_by(center, images, config, device=torch.device("cpu"), rows=rows)
+
+
+def _embed_features(images: ImageSet, config: TrialConfig, rows: range | None = None) -> np.ndarray:
     device = choose_device(config.training.device)
     model = build_trial_model(config, in_channels=images.channels, device=device)
     model.set_training(False, freeze_batch_norm=True)
@@ -252,31 +270,41 @@ def evaluate_untrained_features(images: ImageSet, config: TrialConfig) -> dict[s
         pooled: Tensor = model.head.pool(model.trunk(model.frozen_activations(batch)))
         return pooled
 
-    return _score_network(features, images, config, device=device)
+    return _embed_by(features, images, config, device=device, rows=rows)
 
 
-def _score_network(
+def _embed_by(
     network: Callable[[Tensor], Tensor],
     images: ImageSet,
     config: TrialConfig,
     *,
     device: torch.device,
-) -> dict[str, float]:
-    inputs = ImageInputs(images, size_px=config.input_size_px, config=config.augmentation)
-    embeddings = embed(
+    rows: range | None,
+) -> np.ndarray:
+    inputs: Inputs = ImageInputs(images, size_px=config.input_size_px, config=config.augmentation)
+    return embed(
         network,
-        inputs,
+        inputs if rows is None else _RowsOf(inputs, rows),
         batch_size=config.evaluation.batch_size,
         device=device,
         workers=config.training.loader_workers,
-    )
+    ).astype(np.float32)
+
+
+def _score_untrained(
+    embeddings: np.ndarray,
+    images: ImageSet,
+    config: TrialConfig,
+    spread: Spread | None = None,
+) -> dict[str, float]:
     has_labels = images.continuous.shape[1] > 0
     return evaluate_embeddings(
-        embeddings.astype(np.float32),
+        embeddings,
         images.labels,
         config=config.evaluation,
         metric="cosine",
         roles=images.roles,
         continuous=images.continuous if has_labels else None,
         seed=config.seed,
+        spread=spread,
     )

@@ -1,41 +1,41 @@
-"""Runs the measures that a study lists, and writes measures.json."""
+"""The measures that a study may list."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 
-from dml_core.measures.gradients import measure_gradients
-from dml_core.measures.results import (
-    MEASURES_FILE,
-    Measured,
-    WinnerFolder,
-    list_winners,
-    write_measures,
-)
-from dml_core.measures.search_cost import measure_search_cost
-from dml_core.measures.step_cost import measure_step_cost
+from dml_core.measures.results import Measured, WinnerFolder
 
-MEASURES: dict[str, Callable[[Sequence[WinnerFolder]], Measured]] = {
-    "gradients": measure_gradients,
-    "step_cost": measure_step_cost,
-    "search_cost": measure_search_cost,
+
+@dataclass(frozen=True)
+class Measure:
+    """A measurement on the winners of a study."""
+
+    take: Callable[[Sequence[WinnerFolder]], Measured]
+    takes_one: bool
+    """Whether it may be taken winner by winner; otherwise one process compares all of them."""
+
+
+def _measure_gradients(winners: Sequence[WinnerFolder]) -> Measured:
+    # Late, as in the next functions: the names of measures are read without torch.
+    from dml_core.measures.gradients import measure_gradients
+
+    return measure_gradients(winners)
+
+
+def _measure_step_cost(winners: Sequence[WinnerFolder]) -> Measured:
+    from dml_core.measures.step_cost import measure_step_cost
+
+    return measure_step_cost(winners)
+
+
+def _measure_search_cost(winners: Sequence[WinnerFolder]) -> Measured:
+    from dml_core.measures.search_cost import measure_search_cost
+
+    return measure_search_cost(winners)
+
+
+MEASURES = {
+    "gradients": Measure(_measure_gradients, takes_one=True),
+    "step_cost": Measure(_measure_step_cost, takes_one=False),
+    "search_cost": Measure(_measure_search_cost, takes_one=False),
 }
-
-
-def measure_study(names: Sequence[str], winners: Path, folder: Path) -> Path | None:
-    """Writes measures.json with the measures that a study requests.
-
-    Args:
-        names: keys of MEASURES; without any, an existing file is removed.
-        winners: the `<arm>-seed<k>` folders of the sweep.
-        folder: folder of the file.
-
-    Returns:
-        The path of the file, or None.
-    """
-    if not names:
-        (folder / MEASURES_FILE).unlink(missing_ok=True)
-        return None
-    found, measured = list_winners(winners), Measured()
-    for name in names:
-        measured.update(MEASURES[name](found))
-    return write_measures(measured, folder)

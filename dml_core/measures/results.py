@@ -2,17 +2,24 @@
 
 import json
 import os
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from dml_core.config import TrialConfig, resolve_trial_config
+from dml_core.config.data import DataBase
+from dml_core.trials.journal import read_epochs, selected_score
 
 # Late: a reader of scores does not evaluate, and torch takes seconds to import.
 if TYPE_CHECKING:
-    from dml_core.measures.model_scores import WinnerScores
     from dml_core.training.checkpoint import Checkpoint
+
+
+CHECKPOINT_FILE = "checkpoint.pt"
+GRID_FILE = "retrieval.png"
+MAP_FILE = "embedding_map.csv"
 
 
 @dataclass(frozen=True)
@@ -22,13 +29,24 @@ class WinnerFolder:
     arm: str
     seed: int
     path: Path
+    data: DataBase | None = None
+    """Where this machine has its data; None where the configuration names them."""
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        return f"{self.arm}-seed{self.seed}"
 
     def load(self) -> "Checkpoint":
         """Reads its checkpoint."""
         # Late: listing winners does not need torch, which takes seconds to import.
         from dml_core.training.checkpoint import load_checkpoint
 
-        return load_checkpoint(self.path / "checkpoint.pt")
+        checkpoint = load_checkpoint(self.path / CHECKPOINT_FILE)
+        if self.data is None:
+            return checkpoint
+        config = checkpoint.config.model_copy(update={"data": self.data})
+        return replace(checkpoint, config=config)
 
     def load_config(self) -> TrialConfig:
         """Reads its configuration from config.json, without the checkpoint."""
@@ -39,10 +57,30 @@ class WinnerFolder:
 def list_winners(folder: Path) -> list[WinnerFolder]:
     """Returns the `<arm>-seed<k>` folders that have a checkpoint, by arm and seed."""
     found = []
-    for checkpoint in folder.glob("*-seed*/checkpoint.pt"):
+    for checkpoint in folder.glob(f"*-seed*/{CHECKPOINT_FILE}"):
         arm, _, seed = checkpoint.parent.name.rpartition("-seed")
         found.append(WinnerFolder(arm, int(seed), checkpoint.parent))
     return sorted(found, key=lambda winner: (winner.arm, winner.seed))
+
+
+def best_winner(folder: Path, seeds: Mapping[str, Collection[int]]) -> Path:
+    """Returns the folder of the model to ship: the arm best on validation, its first seed.
+
+    It is selected on validation, like all else; the test classes only score it. The mean over the
+    seeds decides, which also exists for arms without nuisance values.
+
+    Args:
+        folder: the winners of a sweep.
+        seeds: of each arm that may be selected, such as the scores of a study.
+    """
+    validation: dict[str, list[float]] = {arm: [] for arm in sorted(seeds)}
+    for winner in list_winners(folder):
+        score = selected_score(read_epochs(winner.path), winner.load_config())
+        if winner.arm in validation and score is not None:
+            validation[winner.arm].append(score)
+    means = {arm: fmean(found) if found else 0.0 for arm, found in validation.items()}
+    arm = max(means, key=lambda name: means[name])
+    return folder / f"{arm}-seed{min(seeds[arm])}"
 
 
 Curve = list[tuple[float, float]]
@@ -67,9 +105,13 @@ class Measured:
         self.curves.setdefault(metric, {}).setdefault(arm, {})[seed] = curve
 
     def update(self, other: "Measured") -> None:
-        """Adds the metrics of another."""
-        self.scalars |= other.scalars
-        self.curves |= other.curves
+        """Adds the measurements of another."""
+        for metric, arms in other.scalars.items():
+            for arm, values in arms.items():
+                self.scalars.setdefault(metric, {}).setdefault(arm, {}).update(values)
+        for metric, by_arm in other.curves.items():
+            for arm, curves in by_arm.items():
+                self.curves.setdefault(metric, {}).setdefault(arm, {}).update(curves)
 
 
 def write_measures(measured: Measured, folder: Path) -> Path:
@@ -80,6 +122,17 @@ def write_measures(measured: Measured, folder: Path) -> Path:
     temporary.write_text(json.dumps(asdict(measured), indent=1, sort_keys=True) + "\n")
     os.replace(temporary, path)
     return path
+
+
+@dataclass(frozen=True)
+class WinnerScores:
+    """The test scores of one arm's winner, trained with one seed."""
+
+    arm: str
+    seed: int
+    scores: dict[str, float]
+    data_hash: str
+    split_hash: str
 
 
 SCORES_FILE = "scores.json"
@@ -100,7 +153,7 @@ class StudyScores:
     """What no training gives, by name (`bare features`, `pixels`) and metric."""
 
 
-def collect_scores(study: str, digest: str, winners: Iterable["WinnerScores"]) -> StudyScores:
+def collect_scores(study: str, digest: str, winners: Iterable[WinnerScores]) -> StudyScores:
     """Returns the scores of all winners of a study.
 
     Raises:

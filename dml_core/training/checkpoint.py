@@ -16,6 +16,7 @@ from torch import Tensor
 
 from dml_core.config import TrialConfig
 from dml_core.models.weights import load_plain
+from dml_core.training.errors import DamagedCheckpoint
 
 FORMAT = "dml-checkpoint-1"
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -34,10 +35,6 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
     "split_hash": str,
     "made_with": dict,
 }
-
-
-class DamagedCheckpoint(ValueError):
-    """A checkpoint is unusable; the message names the file and the problem."""
 
 
 @dataclass(frozen=True)

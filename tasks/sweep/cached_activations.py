@@ -2,11 +2,9 @@
 
 import json
 import logging
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,32 +19,10 @@ from dml_core.training.activation_store import Rows, StoredSet, store_root
 from dml_core.training.activations import CachedActivations, is_cached, make_cached_activations
 from dml_core.training.determinism import choose_device, limited_threads
 from dml_core.training.state import build_trial_model
-from dml_core.trials.key import add_own_code, hash_training_code, read_libraries
 from tasks.machine_faults import OtherCode
 from tasks.sweep.cluster import count_concurrent
-from tasks.sweep.job import check_code
-from tasks.sweep.node_data import (
-    DataSource,
-    describe_data,
-    open_once,
-    provide_data,
-    remember_sources,
-)
-
-
-@dataclass(frozen=True)
-class TrunkJob:
-    """The trials that share a frozen trunk and its images, by the configuration of one of them."""
-
-    config: dict[str, Any]
-    working_folder: str
-    """Base of the configuration's relative paths, where a node has it."""
-    data_version: str
-    data_source: DataSource = field(default_factory=dict)
-    code: str = ""
-    """Hash of the training code that the worker must have imported; empty for any."""
-    libraries: dict[str, str] = field(default_factory=dict)
-    """Versions that the worker must have, by library."""
+from tasks.sweep.node_data import open_once
+from tasks.sweep.node_job import NodeJob, node_jobs
 
 
 @dataclass(frozen=True)
@@ -64,7 +40,7 @@ class WantedView:
     facts: dict[str, Any]
 
 
-def list_views(job: TrunkJob) -> list[WantedView]:
+def list_views(job: NodeJob) -> list[WantedView]:
     """Returns the views that the trials of a job read; none if nothing is frozen."""
     return [
         WantedView(place, view, wanted.name, len(wanted), wanted.chunk_size, wanted.facts)
@@ -73,7 +49,7 @@ def list_views(job: TrunkJob) -> list[WantedView]:
     ]
 
 
-def compute_rows(job: TrunkJob, wanted: WantedView, start: int, stop: int) -> np.ndarray:
+def compute_rows(job: NodeJob, wanted: WantedView, start: int, stop: int) -> np.ndarray:
     """Returns a view's activations of a range of images, which begins with a block."""
     activations = _want(job)[wanted.place]
     if activations.name != wanted.name:
@@ -88,9 +64,9 @@ def compute_rows(job: TrunkJob, wanted: WantedView, start: int, stop: int) -> np
         )
 
 
-def keep_view(job: TrunkJob, wanted: WantedView, rows: np.ndarray) -> None:
+def keep_view(job: NodeJob, wanted: WantedView, rows: np.ndarray) -> None:
     """Writes a view to the store of this node, if the node has its own store without it."""
-    config = _place(job)
+    config = job.place()
     stored = StoredSet(store_root(config.data) / wanted.name)
     with folder_lock(stored.folder):
         if not stored.has_view(wanted.view):
@@ -99,16 +75,8 @@ def keep_view(job: TrunkJob, wanted: WantedView, rows: np.ndarray) -> None:
             )
 
 
-def _place(job: TrunkJob) -> TrialConfig:
-    check_code(job.code, job.libraries)
-    if Path(job.working_folder).is_dir():
-        os.chdir(job.working_folder)
-    config = TrialConfig.model_validate(job.config)
-    return provide_data(config, job.data_source, expected=job.data_version)
-
-
-def _want(job: TrunkJob) -> list[CachedActivations]:
-    config = _place(job)
+def _want(job: NodeJob) -> list[CachedActivations]:
+    config = job.place()
     data = open_once(config, expected=job.data_version)
     device: torch.device = choose_device(config.training.device)
     model = build_trial_model(config, in_channels=data.info.channels, device=device)
@@ -138,18 +106,10 @@ def compute_activations(configs: Sequence[TrialConfig], pipeline: PipelineConfig
         configs: of trials; those with the same frozen trunk and images count once.
         pipeline: where nodes find the data, and the resources of a part: those of a worker.
     """
-    working_folder, find_source = str(Path.cwd()), remember_sources(pipeline.data_access)
+    make_job = node_jobs(pipeline.data_access)
     for config in _distinct(configs):
         try:
-            job = TrunkJob(
-                config=config.model_dump(mode="json"),
-                working_folder=working_folder,
-                data_version=describe_data(config),
-                data_source=find_source(config),
-                code=add_own_code(hash_training_code(), config),
-                libraries=read_libraries(),
-            )
-            _compute(config, job, pipeline.ray)
+            _compute(config, make_job(config), pipeline.ray)
         except OtherCode:
             raise
         except Exception as error:
@@ -175,7 +135,7 @@ def _distinct(configs: Sequence[TrialConfig]) -> list[TrialConfig]:
     return list(found.values())
 
 
-def _compute(config: TrialConfig, job: TrunkJob, ray_config: RayConfig) -> None:
+def _compute(config: TrialConfig, job: NodeJob, ray_config: RayConfig) -> None:
     resources = {"num_cpus": ray_config.cpus_per_trial, "num_gpus": ray_config.gpus_per_trial}
     lanes = count_concurrent(ray_config)
     for wanted in ray.get(_list_views.options(**resources).remote(job)):
@@ -192,7 +152,7 @@ def _compute(config: TrialConfig, job: TrunkJob, ray_config: RayConfig) -> None:
 
 
 def _spread(
-    job: TrunkJob, wanted: WantedView, *, lanes: int, resources: dict[str, Any]
+    job: NodeJob, wanted: WantedView, *, lanes: int, resources: dict[str, Any]
 ) -> Iterator[Rows]:
     """Yields the parts of a view in the order in which they are finished."""
     task = _compute_rows.options(scheduling_strategy="SPREAD", **resources)
@@ -212,7 +172,7 @@ def split_blocks(num_images: int, block: int, num_parts: int) -> list[tuple[int,
     return [(int(start), min(int(stop), num_images)) for start, stop in pairwise(bounds)]
 
 
-def _send_to_nodes(job: TrunkJob, wanted: WantedView, stored: StoredSet) -> None:
+def _send_to_nodes(job: NodeJob, wanted: WantedView, stored: StoredSet) -> None:
     """Sends the view to the store of every other node, so that none computes it again."""
     view = stored.open_view(wanted.view)
     here = ray.get_runtime_context().get_node_id()

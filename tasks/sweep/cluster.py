@@ -107,7 +107,7 @@ _kept: list[contextlib.ExitStack] = []
 
 @contextmanager
 def kept_cluster() -> Iterator[None]:
-    """Lets all sweeps within the block use the cluster that the first of them joins.
+    """Lets all stages of all studies within the block use the cluster that the first of them joins.
 
     Starting one takes longer than a small study. If nothing has to run, none is joined.
     """

@@ -9,6 +9,7 @@ from dml_core.config import TrialConfig
 from dml_core.config.pipeline import DataAccessConfig, RayConfig
 from dml_core.data.prepared import DevelopmentData, open_development
 from dml_core.data.prepared_info import load_info
+from dml_core.data.writing import DEVELOPMENT
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.trials.key import expect_device, hash_training_code
 from dml_core.trials.ledger import Ledger
@@ -106,22 +107,25 @@ def remember_sources(access: DataAccessConfig) -> Callable[[TrialConfig], DataSo
     return find
 
 
-def provide_data(config: TrialConfig, source: DataSource, *, expected: str) -> TrialConfig:
+def provide_data(
+    config: TrialConfig, source: DataSource, *, expected: str, part: str = DEVELOPMENT
+) -> TrialConfig:
     """Returns the configuration with the data's folder on this node; fetches the data if needed.
 
     Args:
         config: the trial's.
         source: from `remember_sources`.
         expected: `describe_data` of the driver.
+        part: the images that are about to be read.
 
     Raises:
         ValueError: when dvc.lock names other data than the driver has.
     """
     if not source:
-        ensure_whole(config.data)
+        ensure_whole(config.data, (part,))
         return config
     # Damaged data of this node are not restored, since the remote has intact ones.
-    is_whole = not find_damage(config.data.prepared_path)
+    is_whole = not find_damage(config.data.prepared_path, (part,))
     if is_whole and expected and describe_data(config) == expected:
         return config
     from tasks.versioning.copies import PreparedSource, fetch_prepared
@@ -129,7 +133,7 @@ def provide_data(config: TrialConfig, source: DataSource, *, expected: str) -> T
 
     plain = source["source"]
     located = PreparedSource(plain["name"], plain["md5"], Remote(**plain["remote"]))
-    folder = fetch_prepared(located, cache_root=Path(source["cache_root"]))
+    folder = fetch_prepared(located, cache_root=Path(source["cache_root"]), part=part)
     data = config.data.model_copy(update={"prepared_root": str(folder.parent)})
     fetched = config.model_copy(update={"data": data})
     if expected and (found := describe_data(fetched)) != expected:

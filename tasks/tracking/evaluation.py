@@ -15,13 +15,12 @@ from dml_core.analysis.recommendation import estimate_arms
 from dml_core.config import TrialConfig
 from dml_core.config.image_changes import is_of_changed_images
 from dml_core.config.loading import to_flat_dict
-from dml_core.measures.results import WinnerFolder, read_scores
+from dml_core.measures.results import GRID_FILE, WinnerFolder, best_winner, read_scores
 from dml_core.studies.metrics import is_higher_better
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.trials.spec import TrialSpec
 from dml_core.trials.store import open_store
 from dml_core.trials.table import read_trials
-from tasks.evaluate import GRID_FILE, best_winner
 from tasks.model_facts import collect_model_facts
 from tasks.step_progress import shown_step
 from tasks.study import StudyContext, StudyRequest, load_context
@@ -73,7 +72,7 @@ def _record_evaluation(request: StudyRequest) -> str:
     tracking = open_tracking(context.project.pipeline.mlflow, project=Path())
     facts = read_sweep_facts(context.study, project=Path())
     _bring_up_to_date(context, tracking, facts)
-    winner = best_winner(context, scores)
+    winner = best_winner(context.sweep_folder / "winners", scores.scores)
     arm, _, seed = winner.name.rpartition("-seed")
     record = log_evaluation(
         tracking,

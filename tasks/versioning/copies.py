@@ -25,7 +25,7 @@ from dml_core.data.prepared_info import FILE_NAME as INFO_FILE
 from dml_core.data.prepared_info import load_info, verify_files
 from dml_core.data.records import DatasetError
 from dml_core.data.splits import FILE_NAME as SPLIT_FILE
-from dml_core.data.writing import DEVELOPMENT
+from dml_core.data.writing import DEVELOPMENT, TEST
 from tasks.versioning.remote import Remote, check_listing, moving, pull_checked, read_remote
 from tasks.versioning.restoring import find_damage, list_names
 from tasks.versioning.session import DvcError, open_repo, quiet
@@ -179,8 +179,8 @@ def _repair(cached: Path, good: Path) -> bool:
 
 LOGGER = logging.getLogger(__name__)
 
-# Trials see no test class, so the test images stay.
-_WANTED = (DEVELOPMENT, INFO_FILE, SPLIT_FILE)
+# Trials see no test class, so the test images have a folder that only the evaluation reads.
+_FOLDERS = {DEVELOPMENT: "prepared", TEST: "test"}
 
 
 @dataclass(frozen=True)
@@ -215,8 +215,8 @@ def locate_prepared(folder: Path, dataset: Path, *, remote: str = "") -> Prepare
         return PreparedSource(dataset.name, str(found[0].hash_info.value), chosen)
 
 
-def fetch_prepared(source: PreparedSource, *, cache_root: Path) -> Path:
-    """Returns the folder of the development data on this machine, fetched if it is missing.
+def fetch_prepared(source: PreparedSource, *, cache_root: Path, part: str = DEVELOPMENT) -> Path:
+    """Returns the folder of a part of the data on this machine, fetched if it is missing.
 
     Processes of one machine wait for each other, so that only one downloads. A download is
     compared with its checksums, and appears whole or not at all. Each process compares existing
@@ -225,31 +225,32 @@ def fetch_prepared(source: PreparedSource, *, cache_root: Path) -> Path:
     Args:
         source: from `locate_prepared`, on the sweep's driver.
         cache_root: folder of this machine for fetched data; `~` is expanded.
+        part: which images: those of the development or of the test classes.
     """
     version = source.md5.removesuffix(".dir")
-    target = cache_root.expanduser() / "prepared" / version / source.name
-    if _is_whole(target):
+    target = cache_root.expanduser() / _FOLDERS[part] / version / source.name
+    if _is_whole(target, part):
         return target
     with folder_lock(target):
         # Another process may have fetched it while this one waited.
-        if not _is_whole(target):
-            for damage in find_damage(target):
+        if not _is_whole(target, part):
+            for damage in find_damage(target, (part,)):
                 LOGGER.warning("%s It is fetched again.", damage)
             with replaced_folder(target) as partial:
-                _download(source, partial)
-                verify_files(partial, names=list_names(load_info(partial), (DEVELOPMENT,)))
+                _download(source, partial, part)
+                verify_files(partial, names=list_names(load_info(partial), (part,)))
     return target
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_whole(folder: Path, part: str) -> bool:
     try:
         load_info(folder)
     except DatasetError:
         return False
-    return not find_damage(folder)
+    return not find_damage(folder, (part,))
 
 
-def _download(source: PreparedSource, target: Path) -> None:
+def _download(source: PreparedSource, target: Path, part: str) -> None:
     """Pulls into a temporary DVC project, since a node has no clone of this one."""
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as name, quiet():
         project = Path(name)
@@ -257,8 +258,9 @@ def _download(source: PreparedSource, target: Path) -> None:
         out = {"md5": source.md5, "hash": "md5", "path": source.name}
         (project / "data.dvc").write_text(yaml.safe_dump({"outs": [out]}), encoding="utf-8")
         repo = Repo(str(project), config=_config(source.remote))
+        wanted = (part, INFO_FILE, SPLIT_FILE)
         try:
-            targets = [str(project / source.name / part) for part in _WANTED]
+            targets = [str(project / source.name / each) for each in wanted]
             pull_checked(repo, targets, source.remote)
         except DvcError as error:
             raise DvcError(
@@ -266,8 +268,8 @@ def _download(source: PreparedSource, target: Path) -> None:
             ) from error
         finally:
             repo.close()
-        for part in _WANTED:
-            (project / source.name / part).rename(target / part)
+        for each in wanted:
+            (project / source.name / each).rename(target / each)
 
 
 def _config(remote: Remote) -> dict[str, object]:

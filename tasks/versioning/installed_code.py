@@ -29,7 +29,10 @@ STAGE_CODE = {
         "dml_core/seeding.py",
     ),
     "sweep": ("dml_core/config", *_TRAINING, "tasks/sweep"),
-    "evaluate": (*_TRAINING, "dml_core/measures", "tasks/evaluate.py"),
+    "evaluate": (
+        *(*_TRAINING, "dml_core/measures"),
+        *("tasks/evaluate.py", "tasks/evaluate_models.py"),
+    ),
     "report": (
         *("dml_core/analysis", "dml_core/own_code.py", "dml_core/studies"),
         *("tasks/report_page", "tasks/report.py", "tasks/tracking/identity.py"),

@@ -34,13 +34,6 @@ def restore_winners(context: StudyContext) -> None:
                 _restore(context, folder, reason)
 
 
-def check_all_are_there(sweep_folder: Path) -> None:
-    """Raises DamagedCheckpoint where a winner's folder has lost its checkpoint."""
-    for folder in list_winner_folders(sweep_folder):
-        if not (folder / FILE_NAME).is_file():
-            raise DamagedCheckpoint(f"checkpoint {folder / FILE_NAME} does not exist.")
-
-
 def list_winner_folders(sweep_folder: Path) -> list[Path]:
     """Returns the folders of a sweep's winners, including those without a checkpoint."""
     return sorted(path for path in (sweep_folder / "winners").glob("*-seed*") if path.is_dir())

@@ -2,33 +2,20 @@
 
 import csv
 import json
-from pathlib import Path
 
 import faiss
 import numpy as np
 import pytest
 
-from dml_core.config.loading import load_params, unflatten
-from dml_core.data.prepared import open_development, open_test
+from dml_core.data.prepared import open_test
 from dml_core.measures.class_scores import read_classes
 from dml_core.measures.model_scores import embed_with_checkpoint
-from dml_core.measures.results import read_scores
+from dml_core.measures.results import best_winner, read_scores
 from dml_core.training.checkpoint import load_checkpoint
-from dml_core.training.in_folder import train_in_folder
-from tasks.evaluate import best_winner, evaluate_study
+from tasks.evaluate import evaluate_study
 from tasks.study import StudyRequest, load_context
-from tests.references.tiny_trials import TINY, prepare_tiny
-
-ROOT = Path(__file__).parents[2]
-STUDY = """
-question: Which of two losses?
-arms:
-  anchor: {loss.name: proxy_anchor}
-  untrained: {loss.name: proxy_nca, optimizer.learning_rate: 1e-9}
-fixed: {training.epochs: 2}
-seeds: [0, 1]
-measures: [gradients, step_cost]
-"""
+from tests.references.swept_projects import STUDY, add_swept_study
+from tests.references.tiny_trials import prepare_tiny
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +23,7 @@ def project(tmp_path_factory):
     """A project whose one study was swept."""
     folder = tmp_path_factory.mktemp("project")
     prepare_tiny(folder / "data" / "prepared")
-    params = {**load_params(ROOT / "params.yaml"), **TINY}
-    (folder / "params.yaml").write_text(json.dumps(unflatten(params)))
-    (folder / "studies").mkdir()
-    (folder / "studies" / "tiny.yaml").write_text(STUDY)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        context = load_context(StudyRequest(study="tiny"))
-        specs = context.study.repeat_specs({"anchor": {}, "untrained": {}})
-        for spec in specs:
-            target = context.sweep_folder / "winners" / spec.trial_id
-            train_in_folder(spec.config, open_development(spec.config.data), target)
-            newest = max((target / "checkpoints").iterdir())
-            newest.rename(target / "checkpoint.pt")
+    add_swept_study(folder)
     return folder
 
 
@@ -73,7 +48,7 @@ def test_the_best_arm_is_that_of_the_better_validation(project, evaluated, monke
     monkeypatch.chdir(project)
     context = load_context(StudyRequest(study="tiny"))
     winners = context.sweep_folder / "winners"
-    assert best_winner(context, read_scores(evaluated)) == winners / "anchor-seed0"
+    assert best_winner(winners, read_scores(evaluated).scores) == winners / "anchor-seed0"
 
 
 def test_embeddings_and_index_are_of_the_best_model(project, evaluated, monkeypatch):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dml_core.config.trial import EvaluationConfig
-from dml_core.evaluation import neighbors
+from dml_core.evaluation import among_all, neighbors
 from dml_core.evaluation import neighbors as module
 from dml_core.evaluation.evaluate import evaluate_embeddings
 from dml_core.evaluation.neighbors import (
@@ -17,12 +17,10 @@ from dml_core.evaluation.neighbors import (
     NeighborSearch,
     PlacedIndex,
     drop_self,
-    fits_in_memory,
     iterate_neighbors,
     order_ties,
     pack_bits,
     query_blocks,
-    search_among_all,
     shuffled_order,
 )
 from tests.references.retrieval import distances_to_gallery
@@ -171,35 +169,13 @@ def test_chosen_queries_find_what_they_find_among_all(metric):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(neighbors, "BLOCK", 16)
-    monkeypatch.setattr(neighbors, "STRIPE", 6)
+    monkeypatch.setattr(among_all, "BLOCK", 16)
+    monkeypatch.setattr(among_all, "STRIPE", 6)
 
 
 def draw_vectors(count, dim=8):
     vectors = np.random.default_rng(0).standard_normal((count, dim), dtype=np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-# One block, whole blocks, and a last one that is shorter than a stripe.
-@pytest.mark.parametrize(("count", "nearest"), [(7, 7), (16, 1), (48, 5), (67, 20), (67, 67)])
-def test_products_and_positions_equal_those_of_a_full_search(small_blocks, count, nearest):
-    vectors = draw_vectors(count)
-    products = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
-    expected = np.argsort(-products, axis=1)[:, :nearest]
-    found, positions = search_among_all(vectors, count=nearest)
-    assert np.array_equal(positions, expected)
-    assert np.allclose(found, np.take_along_axis(products, expected, axis=1), rtol=0, atol=1e-6)
-
-
-def test_ties_are_decided_as_in_faiss(small_blocks):
-    # Small whole numbers have no rounding, and many equal products.
-    vectors = np.random.default_rng(1).integers(-2, 3, size=(70, 3)).astype(np.float32)
-    index = faiss.IndexFlatIP(3)
-    index.add(vectors)
-    products, positions = index.search(vectors, 9)
-    found, at = search_among_all(vectors, count=9)
-    assert np.array_equal(found, products)
-    assert [set(row) for row in at] == [set(row) for row in positions]
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
@@ -230,8 +206,8 @@ def test_other_searches_use_the_index(monkeypatch):
     assert len(list(once(3, np.array([4, 2])))) == 1
     with pytest.raises(AssertionError, match="compared at once"):
         list(once(3))
-    monkeypatch.setattr(neighbors, "MAX_RESULT_BYTES", 30 * 4 * 12 - 1)
-    assert not fits_in_memory(30, 4)
+    monkeypatch.setattr(among_all, "MAX_RESULT_BYTES", 30 * 4 * 12 - 1)
+    assert not among_all.fits_in_memory(30, 4)
     assert len(list(once(3))) == 1
 
 

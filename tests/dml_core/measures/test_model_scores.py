@@ -1,26 +1,27 @@
 """Tests of the scores of trained and untrained models."""
 
-import logging
-import os
-import shutil
-import signal
+from dataclasses import replace
 
 import numpy as np
-import psutil
 import pytest
 import torch
 
+from dml_core.config.image_changes import ImageChange
 from dml_core.config.trial import EvaluationConfig
 from dml_core.data.prepared import open_development, open_test
 from dml_core.evaluation.evaluate import measure_spread
+from dml_core.evaluation.spreading import split_rows
 from dml_core.measures.model_scores import (
+    embed_untrained,
     embed_with_checkpoint,
     evaluate_checkpoint,
     evaluate_raw_pixels,
     evaluate_untrained_features,
-    evaluate_winners,
+    evaluate_winner,
     load_trained_model,
 )
+from dml_core.measures.results import list_winners
+from dml_core.measures.untrained import BARE_FEATURES, PIXELS
 from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.studies.metrics import list_metrics
 from dml_core.training.checkpoint import load_checkpoint, save_checkpoint
@@ -119,7 +120,7 @@ def test_winners_are_scored_by_every_configured_metric(tmp_path):
     )
     path = tmp_path / "winners" / "small-arm-seed4" / "checkpoint.pt"
     run_trial(config, data, on_epoch_end=lambda _, state: save_checkpoint(state, path))
-    (winner,) = evaluate_winners(tmp_path / "winners", workers=1)
+    winner = evaluate_winner(*list_winners(tmp_path / "winners"))
     assert (winner.arm, winner.seed) == ("small-arm", 4)
     assert {"occluded_center_0.3_recall_at_1", "occluded_boundary_0.5_map_at_r"} <= set(
         winner.scores
@@ -132,34 +133,35 @@ def test_winners_are_scored_by_every_configured_metric(tmp_path):
     assert open_development(config.data).info.content_hash == winner.data_hash
 
 
-def kill_the_pool():
-    for process in psutil.Process().children():
-        if any("spawn_main" in part for part in process.cmdline()):
-            os.kill(process.pid, signal.SIGKILL)
-            yield process.pid
+def test_a_range_of_images_has_the_bits_of_the_whole(tmp_path):
+    data = prepare_tiny(tmp_path)
+    config = tiny_config(tmp_path, training__epochs=1, evaluation__batch_size=16)
+    states = []
+    run_trial(config, data, on_epoch_end=lambda _, state: states.append(state))
+    images, _ = open_test(config.data)
+    whole = embed_with_checkpoint(states[0], images)
+    parts = split_rows(len(images), part_size=16, multiple=config.evaluation.batch_size)
+    assert len(parts) > 1
+    found = [embed_with_checkpoint(states[0], images, rows=rows) for rows in parts]
+    np.testing.assert_array_equal(np.concatenate(found), whole)
+    # What a corruption draws depends on the image's index.
+    change = ImageChange("corrupted", "noise", 3)
+    whole = embed_with_checkpoint(states[0], images, change=change)
+    found = [embed_with_checkpoint(states[0], images, change=change, rows=rows) for rows in parts]
+    np.testing.assert_array_equal(np.concatenate(found), whole)
+    for name in (PIXELS, BARE_FEATURES):
+        divided = [embed_untrained(name, images, config, rows=rows) for rows in parts]
+        expected = embed_untrained(name, images, config)
+        np.testing.assert_array_equal(np.concatenate(divided), expected)
 
 
-def test_a_killed_process_of_the_pool_costs_no_score(tmp_path, caplog):
+def test_a_winner_of_other_data_is_refused(tmp_path):
     data = prepare_tiny(tmp_path / "prepared")
     config = tiny_config(tmp_path / "prepared", training__epochs=1)
-    folder = tmp_path / "winners"
-    path = folder / "arm-seed0" / "checkpoint.pt"
+    path = tmp_path / "winners" / "arm-seed0" / "checkpoint.pt"
     run_trial(config, data, on_epoch_end=lambda _, state: save_checkpoint(state, path))
-    # More than two processes are given at once, so that some are left when they are killed.
-    for seed in range(1, 6):
-        shutil.copytree(folder / "arm-seed0", folder / f"arm-seed{seed}")
-    killed, told = [], []
-
-    def on_progress(done, total):
-        told.append((done, total))
-        if done == 1:
-            killed.extend(kill_the_pool())
-
-    with caplog.at_level(logging.WARNING):
-        winners = list(evaluate_winners(folder, workers=2, on_progress=on_progress))
-    assert len(killed) == 2
-    assert [winner.seed for winner in winners] == [0, 1, 2, 3, 4, 5]
-    assert told == [(done, 6) for done in range(1, 7)]
-    assert "one of 2 evaluation processes was killed" in caplog.text
-    assert "winners are evaluated one at a time" in caplog.text
-    assert all(winner.scores == winners[0].scores for winner in winners)
+    prepare_tiny(tmp_path / "other", data__draw_seed=5)
+    elsewhere = tiny_config(tmp_path / "other", data__draw_seed=5).data
+    (winner,) = list_winners(tmp_path / "winners")
+    with pytest.raises(ValueError, match="arm-seed0 was trained on other data"):
+        evaluate_winner(replace(winner, data=elsewhere))

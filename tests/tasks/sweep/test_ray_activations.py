@@ -30,7 +30,9 @@ import ray
 from dml_core.config.loading import load_project_config
 from tasks.sweep import cached_activations as ray_activations
 from tasks.sweep.cluster import connect
-from tasks.sweep.cached_activations import TrunkJob, compute_rows
+from tasks.sweep import node_job
+from tasks.sweep.cached_activations import compute_rows
+from tasks.sweep.node_job import NodeJob
 
 notes, assignments = Path(sys.argv[1]), sys.argv[2:]
 project = load_project_config(Path("params.yaml"), assignments)
@@ -44,7 +46,7 @@ def compute_noted(order, wanted, start, stop):
 
 
 # A node of another machine would not find the driver's folder.
-ray_activations.TrunkJob = lambda **given: TrunkJob(**{**given, "working_folder": "/nowhere"})
+node_job.NodeJob = lambda **given: NodeJob(**{**given, "working_folder": "/nowhere"})
 ray_activations._compute_rows = ray.remote(compute_noted)
 with connect(project.pipeline.ray):
     for _ in range(2):
