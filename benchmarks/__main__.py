@@ -30,6 +30,7 @@ BENCHMARKS = {
     "fine_tuning": "benchmarks.fine_tuning:run_fine_tuning",
     "pipeline": "benchmarks.pipeline:run_pipeline",
     "scaling": "benchmarks.scaling:run_scaling",
+    "scale": "benchmarks.scale:run_scale",
 }
 """By name; each is imported when it runs, so that it does not load the libraries of the others."""
 

@@ -26,6 +26,7 @@ from dml_core.measures.results import (
     WinnerScores,
 )
 from dml_core.process_memory import prepare_memory
+from tasks.sweep.cluster import count_concurrent
 from tasks.sweep.node_job import NodeJob
 from tasks.sweep.ray_map import map_on_ray
 
@@ -90,7 +91,8 @@ class ModelJob:
 
         if self.split_on is None:
             return None
-        return Spread(partial(map_on_ray, config=self.split_on), self.part_images)
+        run = partial(map_on_ray, config=self.split_on)
+        return Spread(run, self.part_images, lanes=count_concurrent(self.split_on))
 
     @property
     def embed_images(self) -> "EmbedImages | None":

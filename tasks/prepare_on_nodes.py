@@ -91,7 +91,7 @@ def _check_nodes(records: Sequence[ImageRecord]) -> None:
     step = max(1, len(records) // _NUM_PROBES)
     files = [str(record.file) for record in records[::step] if record.file and record.file.exists()]
     probe = _Probe(
-        str(Path.cwd()),
+        _working_folder(),
         {path: os.stat(path).st_size for path in files},
         {package: version(package) for package in _DECODERS},
     )
@@ -118,7 +118,7 @@ def _pack_there(
     pack: Pack, records: Sequence[ImageRecord], chunk_size: int, config: RayConfig
 ) -> Iterator[PackedImage]:
     chunks = [records[start : start + chunk_size] for start in range(0, len(records), chunk_size)]
-    there = partial(_pack_chunk, working_folder=str(Path.cwd()))
+    there = partial(_pack_chunk, working_folder=_working_folder())
     packed = map_on_ray(there, pack, chunks, config=config)
     for chunk, results in zip(chunks, packed, strict=True):
         for record, result in zip(chunk, results, strict=True):
@@ -131,6 +131,11 @@ def _pack_chunk(
 ) -> list[PackedImage]:
     _enter(working_folder)
     return [pack(record) for record in records]
+
+
+def _working_folder() -> str:
+    """Returns the base of relative paths."""
+    return str(Path.cwd())
 
 
 def _enter(folder: str) -> None:

@@ -9,17 +9,19 @@ from dml_core.config.section import Section
 
 
 class RayConfig(Section):
-    """Where trials run."""
+    """Where trials and evaluations run."""
 
     address: str = Field(default="local", pattern=r"^(local|auto|(ray://)?[\w.\-]+:\d+)$")
-    """local starts a cluster on this machine for the sweep; auto joins the cluster of this machine;
+    """local starts a cluster on this machine for the run; auto joins the cluster of this machine;
     host:port joins another one."""
     cpus_per_trial: float = Field(default=1.0, gt=0, le=1024)
-    """Logical CPUs of each worker of a trial."""
+    """Logical CPUs of each worker of a trial, and of each task of an evaluation."""
     gpus_per_trial: float = Field(default=0.0, ge=0, le=64)
-    """Logical GPUs of each worker of a trial; 0.5 lets two workers share one GPU."""
+    """Logical GPUs of each worker of a trial, and of each task of an evaluation; 0.5 lets two
+    workers share one GPU."""
     max_concurrent: int = Field(default=0, ge=0)
-    """Maximum number of concurrent trials; 0 uses the capacity of the cluster."""
+    """Maximum number of concurrent trials, or tasks of an evaluation; 0 uses the capacity of the
+    cluster."""
     connect_timeout_seconds: float = Field(default=15.0, gt=0)
     """Timeout for connecting to a running cluster."""
 
@@ -120,7 +122,7 @@ class PipelineConfig(Section):
     """The sections of params.yaml that do not belong to a single trial."""
 
     ray: RayConfig = RayConfig()
-    """Where trials run."""
+    """Where trials and evaluations run."""
     sweep: SweepConfig = SweepConfig()
     """The budget and the search."""
     mlflow: MlflowConfig = MlflowConfig()

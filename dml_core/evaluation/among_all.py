@@ -39,25 +39,13 @@ def search_among_all(
         count: K, at most N.
         spread: divides the vectors; the result is the same, bit for bit.
     """
-    if spread is not None:
-        rows = split_rows(len(vectors), part_size=spread.part_size, multiple=BLOCK)
-        parts = list(spread.run(partial(search_rows_among_all, count=count), vectors, rows))
-        return np.concatenate([each for each, _ in parts]), np.concatenate([at for _, at in parts])
-    found = faiss.ResultHeap(len(vectors), count, keep_max=True)
-    tensor, side = torch.from_numpy(vectors), min(BLOCK, len(vectors))
-    # Reused buffers: the system would zero fresh memory first.
-    space, copy = torch.empty(side * side), torch.empty(side * STRIPE)
-    # Every vector meets the others in the order of positions, which decides ties.
-    for row in range(0, len(vectors), BLOCK):
-        for column in range(row, len(vectors), BLOCK):
-            products = _multiply(tensor[row : row + BLOCK], tensor[column : column + BLOCK], space)
-            _add(found, products, heap=row, position=column)
-            if column > row:
-                for start in range(0, len(products), STRIPE):
-                    transposed = _transpose(products[start : start + STRIPE], copy)
-                    _add(found, transposed, heap=column, position=row + start)
-    found.finalize()
-    return found.D, found.I
+    if spread is None:
+        return search_rows_among_all(vectors, range(len(vectors)), count=count)
+    # Products of two parts are computed in both, so parts are as large as the lanes allow.
+    part_size = max(spread.part_size, -(-len(vectors) // spread.lanes))
+    rows = split_rows(len(vectors), part_size=part_size, multiple=BLOCK)
+    parts = list(spread.run(partial(search_rows_among_all, count=count), vectors, rows))
+    return np.concatenate([each for each, _ in parts]), np.concatenate([at for _, at in parts])
 
 
 def search_rows_among_all(
@@ -65,8 +53,7 @@ def search_rows_among_all(
 ) -> tuple[FloatArray, IntArray]:
     """Returns the rows of `search_among_all` for a range of vectors, bit for bit.
 
-    The same blocks are multiplied and added in the same order. A product of vectors of two ranges
-    is computed in both.
+    For any range the same blocks are multiplied, and added in the same order.
 
     Args:
         vectors: (N, D), contiguous.
@@ -75,19 +62,20 @@ def search_rows_among_all(
     """
     found = faiss.ResultHeap(len(rows), count, keep_max=True)
     tensor, side = torch.from_numpy(vectors), min(BLOCK, len(vectors))
+    # Reused buffers: the system would zero fresh memory first.
     space, copy = torch.empty(side * side), torch.empty(side * STRIPE)
-    for row in range(rows.start, rows.stop, BLOCK):
-        for column in range(0, len(vectors), BLOCK):
-            first, second = min(row, column), max(row, column)
-            products = _multiply(
-                tensor[first : first + BLOCK], tensor[second : second + BLOCK], space
-            )
-            if column >= row:
+    # Every vector meets the others in the order of positions, which decides ties.
+    for row in range(0, rows.stop, BLOCK):
+        is_wanted = row >= rows.start
+        end = len(vectors) if is_wanted else rows.stop
+        for column in range(max(row, rows.start), end, BLOCK):
+            products = _multiply(tensor[row : row + BLOCK], tensor[column : column + BLOCK], space)
+            if is_wanted:
                 _add(found, products, heap=row - rows.start, position=column)
-                continue
-            for start in range(0, len(products), STRIPE):
-                transposed = _transpose(products[start : start + STRIPE], copy)
-                _add(found, transposed, heap=row - rows.start, position=column + start)
+            if row < column < rows.stop:
+                for start in range(0, len(products), STRIPE):
+                    transposed = _transpose(products[start : start + STRIPE], copy)
+                    _add(found, transposed, heap=column - rows.start, position=row + start)
     found.finalize()
     return found.D, found.I
 

@@ -25,6 +25,8 @@ class Spread:
     run: RunParts
     part_size: int
     """Images of a part; fewer images are not divided."""
+    lanes: int = 1
+    """Parts that run at once."""
 
 
 def run_here(

@@ -43,13 +43,14 @@ def test_ties_are_decided_as_in_faiss(small_blocks):
 
 
 # Whole numbers have many ties; a part has one block, several, or more than there are.
-@pytest.mark.parametrize("part_size", [1, 16, 40, 1000])
+@pytest.mark.parametrize(("part_size", "lanes"), [(1, 70), (16, 9), (16, 3), (40, 4), (1000, 1)])
 @pytest.mark.parametrize("has_ties", [False, True])
-def test_a_divided_search_has_the_same_bits(small_blocks, part_size, has_ties):
+def test_a_divided_search_has_the_same_bits(small_blocks, part_size, lanes, has_ties):
     vectors = draw_vectors(70)
     if has_ties:
         vectors = np.random.default_rng(1).integers(-2, 3, size=(70, 3)).astype(np.float32)
     whole = search_among_all(vectors, count=9)
-    divided = search_among_all(vectors, count=9, spread=Spread(run_here, part_size))
+    spread = Spread(run_here, part_size, lanes)
+    divided = search_among_all(vectors, count=9, spread=spread)
     for expected, found in zip(whole, divided, strict=True):
         np.testing.assert_array_equal(found, expected)

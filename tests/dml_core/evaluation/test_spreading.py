@@ -65,7 +65,7 @@ def test_every_metric_is_the_same(monkeypatch, metric, knobs, more, has_ties):
     given = {"metric": metric, "config": config, **more}
     vectors, labels = draw(has_ties), np.arange(NUM_IMAGES) % 9
     whole = evaluate_embeddings(vectors, labels, **given)
-    divided = evaluate_embeddings(vectors, labels, spread=Spread(run, 20), **given)
+    divided = evaluate_embeddings(vectors, labels, spread=Spread(run, 20, lanes=5), **given)
     assert divided == whole
     # Three computations are one part each; the search has several.
     assert run.parts > 5
