@@ -59,7 +59,7 @@ class NotReachable(ValueError):
 
 
 @dataclass(frozen=True)
-class _Probe:
+class Probe:
     """Some files with their sizes, and the versions of the decoders."""
 
     working_folder: str
@@ -67,7 +67,7 @@ class _Probe:
     versions: dict[str, str]
 
 
-def find_problem(probe: _Probe) -> str:
+def find_problem(probe: Probe) -> str:
     """Returns why this node cannot pack the images; empty if it can."""
     _enter(probe.working_folder)
     for path, size in probe.sizes.items():
@@ -90,8 +90,8 @@ def _check_nodes(records: Sequence[ImageRecord]) -> None:
 
     step = max(1, len(records) // _NUM_PROBES)
     files = [str(record.file) for record in records[::step] if record.file and record.file.exists()]
-    probe = _Probe(
-        _working_folder(),
+    probe = Probe(
+        str(Path.cwd()),
         {path: os.stat(path).st_size for path in files},
         {package: version(package) for package in _DECODERS},
     )
@@ -118,7 +118,7 @@ def _pack_there(
     pack: Pack, records: Sequence[ImageRecord], chunk_size: int, config: RayConfig
 ) -> Iterator[PackedImage]:
     chunks = [records[start : start + chunk_size] for start in range(0, len(records), chunk_size)]
-    there = partial(_pack_chunk, working_folder=_working_folder())
+    there = partial(_pack_chunk, working_folder=str(Path.cwd()))
     packed = map_on_ray(there, pack, chunks, config=config)
     for chunk, results in zip(chunks, packed, strict=True):
         for record, result in zip(chunk, results, strict=True):
@@ -131,11 +131,6 @@ def _pack_chunk(
 ) -> list[PackedImage]:
     _enter(working_folder)
     return [pack(record) for record in records]
-
-
-def _working_folder() -> str:
-    """Returns the base of relative paths."""
-    return str(Path.cwd())
 
 
 def _enter(folder: str) -> None:
