@@ -1,16 +1,32 @@
 """The parameters of each loss; dml_core.losses has the formulas."""
 
 import math
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from dml_core.config.section import ChosenSection, Plain, Section, read_tag
 from dml_core.own_code import PATTERN
 
+Length = Annotated[int, Field(ge=1, le=65536)]
+
 
 class LossBase(ChosenSection):
     """Base class of all losses."""
+
+    matryoshka: tuple[Length, ...] = ()
+    """Lengths of embedding prefixes, ascending up to model.embedding_dim: the loss is the sum of
+    the losses of each prefix (Kusupati et al., 2022), so that one training serves all of these
+    lengths. Proxies are cut to the same length. Empty: only the whole embedding."""
+
+    @field_validator("matryoshka")
+    @classmethod
+    def check_lengths_ascend(cls, lengths: tuple[int, ...]) -> tuple[int, ...]:
+        """Rejects lengths in another order, and a length that is given twice."""
+        if any(left >= right for left, right in pairwise(lengths)):
+            raise ValueError(f"must list each length once, the shortest first. Got {list(lengths)}")
+        return lengths
 
 
 class ProxyLossBase(LossBase):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from dml_core.config.data import AugmentationConfig, DataConfig, GlyphsData
-from dml_core.config.losses import CONTINUOUS_LOSSES, LossConfig, ProxyAnchorConfig
+from dml_core.config.losses import CONTINUOUS_LOSSES, Length, LossConfig, ProxyAnchorConfig
 from dml_core.config.section import Section
 from dml_core.config.training import (
     AdamWConfig,
@@ -29,14 +29,17 @@ class ModelConfig(Section):
     """`convnet` (small, for CPU), `torchvision:<name>`, `timm:<name>`, or a network of the project
     folder as `python:<module>:<Name>`."""
     weights: str = "none"
-    """none, imagenet (downloaded by the library), package:efficientnet_lite0, or a file path."""
+    """none, imagenet (downloaded by the library), a file path, or weights inside an installed
+    package: package:efficientnet_lite0, package:efficientnet_lite2 or package:mobilenet_v2."""
     width: int = Field(default=32, ge=4, le=1024)
     """convnet: channels of its first block; the later blocks have two and four times as many."""
     pixel_scaling: Literal["auto", "imagenet", "half", "caffe", "unit"] = "auto"
     """Input pixels: imagenet (mean and std), half (to -1..1), caffe (BGR 0..255 minus the mean),
     unit (0..1); auto uses the scaling that the weights were trained with."""
-    pooling: Literal["avg", "max", "avg+max"] = "avg+max"
-    """Global pooling of the feature map; avg+max is the sum of both."""
+    pooling: Literal["avg", "max", "avg+max", "cls", "mean", "cls+mean", "own"] = "avg+max"
+    """Global pooling. Of a feature map: avg, max, or avg+max, the sum of both. Of the tokens of a
+    vision transformer: cls (its class token), mean (of the patches), cls+mean (both, side by side),
+    or own, as the network was published; networks that pool otherwise have own alone."""
     layer_norm: bool = False
     """Layer norm without affine parameters, between pooling and projection."""
     embedding_dim: int = Field(default=128, ge=2, le=65536)
@@ -47,11 +50,26 @@ class ModelConfig(Section):
     """L2-normalize the embedding; auto is yes, except for losses that need raw embeddings."""
 
 
+class LoraConfig(Section):
+    """Low-rank adaptation (Hu et al., 2022) of the trunk, for trunk.train=lora."""
+
+    rank: int = Field(default=8, ge=1, le=4096)
+    """Rank of the factors that are added to each layer."""
+    alpha: float = Field(default=16.0, gt=0, le=100_000)
+    """Scale of the added product: it is multiplied by alpha / rank."""
+    targets: tuple[str, ...] = ()
+    """Layers that get factors, by the end of their name, such as qkv; empty: every linear layer and
+    every convolution that is not grouped."""
+
+
 class TrunkConfig(Section):
     """Which part of the trunk learns."""
 
-    train: str = Field(default="all", pattern=r"^(all|none|from:[\w.]+)$")
-    """all, none (only the head learns), or from:<block> (that block and the later ones)."""
+    train: str = Field(default="all", pattern=r"^(all|none|lora|from:[\w.]+)$")
+    """all, none (only the head learns), from:<block> (that block and the later ones), or lora (only
+    low-rank factors beside the layers; batch norms keep their statistics)."""
+    lora: LoraConfig = LoraConfig()
+    """The factors of lora."""
     cache: bool = True
     """Compute the frozen part once per image and cache it on disk for all trials."""
     cache_views: int = Field(default=1, ge=1, le=64)
@@ -60,7 +78,7 @@ class TrunkConfig(Section):
     @property
     def keeps_activations(self) -> bool:
         """Whether a trial reads cached activations instead of images."""
-        return self.cache and self.train != "all"
+        return self.cache and self.train not in ("all", "lora")
 
 
 Rank = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -96,6 +114,9 @@ class EvaluationConfig(Section):
     """Corruptions of each image under which a model is scored again; empty: none."""
     severities: tuple[Severity, ...] = Field(default=(1, 3, 5), min_length=1)
     """Severities of the corruptions, from 1 (slight) to 5."""
+    truncate_at: tuple[Length, ...] = ()
+    """Lengths at which embeddings are also scored by their first dimensions alone, as `dimN_...`;
+    at most model.embedding_dim. Works for every model; loss.matryoshka trains for it."""
     synthetic_points: int = Field(default=0, ge=0, le=256)
     """Synthetic points between the two images of a pair that are searched as queries; 0 omits
     `synthetic_recall_at_K`."""
@@ -180,7 +201,8 @@ class TrialConfig(Section):
     @model_validator(mode="after")
     def check_parts_fit(self) -> Self:
         """Rejects combinations that cannot train, and reports all of them at once."""
-        problems = self._find_conflicts() + self._find_ddp_conflicts()
+        problems = self._find_conflicts() + self._find_length_conflicts()
+        problems += self._find_trunk_conflicts() + self._find_ddp_conflicts()
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -236,6 +258,26 @@ class TrialConfig(Section):
                 f"used. Got {memory.start_epoch} and {self.training.epochs}"
             )
         return problems
+
+    def _find_length_conflicts(self) -> list[str]:
+        problems, dim = [], self.model.embedding_dim
+        if self.loss.matryoshka and self.loss.matryoshka[-1] != dim:
+            problems.append(
+                f"loss.matryoshka must end with model.embedding_dim={dim}, because the dimensions "
+                f"after its last length would not be trained. Got {list(self.loss.matryoshka)}"
+            )
+        if too_long := [length for length in self.evaluation.truncate_at if length > dim]:
+            problems.append(
+                f"evaluation.truncate_at must hold lengths up to model.embedding_dim={dim}, "
+                f"because a prefix is not longer than the embedding. Got {too_long[0]}"
+            )
+        return problems
+
+    def _find_trunk_conflicts(self) -> list[str]:
+        train = self.trunk.train
+        if train == "lora" or self.trunk.lora == LoraConfig():
+            return []
+        return [f"trunk.lora has no effect unless trunk.train is lora. Got trunk.train={train}"]
 
     def _find_ddp_conflicts(self) -> list[str]:
         problems, workers = [], self.trial.workers

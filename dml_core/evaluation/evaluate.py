@@ -53,8 +53,9 @@ def evaluate_embeddings(
     images), the retrieval scores of binarised embeddings with the prefix `binary_`,
     `fnmr_at_fmr_F` and `threshold_at_fmr_F` for each false match rate F (over pairs; absent with
     one class), and `synthetic_recall_at_K` (over all images). With continuous labels:
-    `mean_label_distance_at_K`, `ndcg_at_K`. Last the counts `num_queries` and
-    `num_queries_left_out` of the retrieval by class.
+    `mean_label_distance_at_K`, `ndcg_at_K`. With truncate_at, the retrieval scores and those by
+    continuous label of the first N dimensions, with the prefix `dimN_`. Last the counts
+    `num_queries` and `num_queries_left_out` of the retrieval by class.
     Metrics by class are absent if no query shares its class with a gallery item, as in data with
     continuous labels only. The inputs are not modified.
 
@@ -91,6 +92,7 @@ def evaluate_embeddings(
     num_queries = int(np.count_nonzero(num_relevant))
     if num_queries == 0 and continuous is None:
         raise _no_relevant_items(len(num_relevant))
+    _check_lengths(chosen.truncate_at, vectors)
     numbers: dict[str, float] = {}
     if num_queries:
         numbers |= _retrieval_numbers(
@@ -104,6 +106,18 @@ def evaluate_embeddings(
         numbers |= _continuous_numbers(
             vectors, values, sets, config=chosen, metric=metric, spread=spread
         )
+    for length in chosen.truncate_at:
+        prefix = np.ascontiguousarray(vectors[:, :length])
+        cut: dict[str, float] = {}
+        if num_queries:
+            cut |= _retrieval_numbers(
+                prefix, class_ids, sets, config=chosen, metric=metric, spread=spread
+            )
+        if continuous is not None:
+            cut |= _continuous_numbers(
+                prefix, values, sets, config=chosen, metric=metric, spread=spread
+            )
+        numbers |= {f"dim{length}_{name}": value for name, value in cut.items()}
     numbers["num_queries"] = float(num_queries)
     numbers["num_queries_left_out"] = float(len(num_relevant) - num_queries)
     return numbers
@@ -133,6 +147,14 @@ def _join_gallery(
     labels = np.concatenate([_as_array(query_labels), _as_array(gallery_labels)])
     roles = np.repeat(["query", "gallery"], [len(above), len(below)])
     return np.concatenate([above, below]), labels, roles
+
+
+def _check_lengths(lengths: tuple[int, ...], embeddings: FloatArray) -> None:
+    if too_long := [length for length in lengths if length > embeddings.shape[1]]:
+        raise ValueError(
+            f"evaluation.truncate_at must hold lengths up to {embeddings.shape[1]}, the length of "
+            f"the embeddings. Got {too_long[0]}."
+        )
 
 
 def _no_relevant_items(num_queries: int) -> ValueError:

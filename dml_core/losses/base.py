@@ -3,6 +3,9 @@
 # B = batch, C = classes, D = embedding dim, L = label columns
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from functools import reduce
+from operator import add
 from typing import Any, ClassVar
 
 import torch
@@ -38,6 +41,8 @@ class MetricLoss(nn.Module, ABC):
     """Whether the constructor also takes num_classes and embedding_dim."""
     uses_continuous_labels = False
     """Whether labels are (B, L) floats instead of (B,) class indices."""
+    cuts_prefixes: ClassVar[bool] = False
+    """Whether `compute` sums over the prefixes itself, because its parameters are cut too."""
 
     config: LossBase
     """The arguments."""
@@ -53,6 +58,8 @@ class MetricLoss(nn.Module, ABC):
         self.config = found[self.config_class]
         self.sizes: LossSizes | None = found.get(LossSizes)
         self.diagnostics: dict[str, Tensor] = {}
+        if self.sizes is not None:
+            self._check_lengths(self.sizes.embedding_dim)
 
     @classmethod
     def _list_sections(cls) -> list[type[Section]]:
@@ -64,7 +71,9 @@ class MetricLoss(nn.Module, ABC):
         return ", ".join(f"{name}={value!r}" for name, value in values if name != "name")
 
     def forward(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None = None) -> Tensor:
-        """Returns the scalar loss.
+        """Returns the scalar loss; with `matryoshka`, the sum of the losses of each prefix.
+
+        The diagnostics are those of the whole embedding, which is the last prefix.
 
         Args:
             embeddings: (B, D), not necessarily of unit length.
@@ -75,7 +84,23 @@ class MetricLoss(nn.Module, ABC):
             ValueError: for shapes or labels that do not fit.
         """
         self.check_batch(embeddings, labels)
-        return self.compute(embeddings, labels, anchors)
+        if self.cuts_prefixes:
+            return self.compute(embeddings, labels, anchors)
+        return add_up(self.compute(part, labels, anchors) for part in self.prefixes(embeddings))
+
+    def prefixes(self, vectors: Tensor) -> list[Tensor]:
+        """Returns the (N, d) prefixes of (N, D) vectors, the whole vectors last."""
+        return [vectors[:, :length] for length in self.config.matryoshka[:-1]] + [vectors]
+
+    def pick_instance(self, embeddings: Tensor) -> nn.Module:
+        """Returns the module of a foreign loss for prefixes of this length.
+
+        Such a loss has a module `loss` for whole embeddings, and others in `shorter` by length.
+        """
+        length = str(embeddings.shape[1])
+        shorter: nn.ModuleDict = self.shorter  # type: ignore[assignment]
+        found: nn.Module = shorter[length] if length in set(shorter) else self.loss
+        return found
 
     @abstractmethod
     def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:
@@ -106,6 +131,20 @@ class MetricLoss(nn.Module, ABC):
                 f"labels of {name} must be ({embeddings.shape[0]},) int64, one class for each "
                 f"embedding. Got {found}."
             )
+        self._check_lengths(embeddings.shape[1])
+
+    def _check_lengths(self, embedding_dim: int) -> None:
+        lengths = self.config.matryoshka
+        if lengths and lengths[-1] != embedding_dim:
+            raise ValueError(
+                f"matryoshka of {type(self).__name__} must end with {embedding_dim}, the length of "
+                f"an embedding, or the rest of it would not be trained. Got {list(lengths)}."
+            )
+
+
+def add_up(losses: Iterable[Tensor]) -> Tensor:
+    """Returns the sum of one or more losses; a single one is returned unchanged."""
+    return reduce(add, losses)
 
 
 def at_least_float32(embeddings: Tensor) -> Tensor:

@@ -118,9 +118,13 @@ class MemoryLoss(MetricLoss):
         memory = self.memory if self.is_memory_used else None
         if memory is None or not len(memory.labels):
             return Pairs(products, *pair_masks(labels))
-        with_memory = dot_products(unit, memory.embeddings.to(unit))
+        stored, lengths = memory.embeddings.to(unit), memory.squared_lengths.to(unit)
+        if stored.shape[1] > unit.shape[1]:
+            # The memory holds whole embeddings; a prefix of the batch meets their prefixes.
+            stored = unit_vectors(stored[:, : unit.shape[1]])
+            lengths = stored.square().sum(dim=1)
         return Pairs(
-            torch.cat([products, with_memory], dim=1),
+            torch.cat([products, dot_products(unit, stored)], dim=1),
             *pair_masks(labels, memory.labels.to(labels.device)),
-            squared_lengths=memory.squared_lengths.to(unit),
+            squared_lengths=lengths,
         )

@@ -19,8 +19,9 @@ class OwnLoss(MetricLoss):
     """A loss of the project folder: a torch module with `forward(embeddings, labels)`.
 
     The constructor gets `loss.options` as keyword arguments, and num_classes and embedding_dim if
-    it takes them. Its parameters are trained as proxies are. Embeddings are (B, D) in float32 or
-    better, of unit length unless model.normalize is no; labels are (B,) int64.
+    it takes them; with `matryoshka`, each length has its own instance. Its parameters are trained
+    as proxies are. Embeddings are (B, D) in float32 or better, of unit length unless
+    model.normalize is no or they are prefixes; labels are (B,) int64.
     """
 
     config_class = OwnLossConfig
@@ -29,14 +30,23 @@ class OwnLoss(MetricLoss):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        name, sizes = self.config.name, self.sizes
+        sizes = self.sizes
         assert sizes is not None
+        self.loss = self._build(sizes.embedding_dim)
+        self.shorter = nn.ModuleDict(
+            {str(length): self._build(length) for length in self.config.matryoshka[:-1]}
+        )
+
+    def _build(self, embedding_dim: int) -> nn.Module:
+        """Returns an instance of the class for embeddings or prefixes of this length."""
+        assert self.sizes is not None
+        name = self.config.name
         try:
             loss = call_with_options(
                 load_object(name),
                 name=name,
                 options=self.config.options,
-                given=dict(sizes),
+                given={**dict(self.sizes), "embedding_dim": embedding_dim},
                 key="loss.options",
                 suggest=suggest,
             )
@@ -45,7 +55,7 @@ class OwnLoss(MetricLoss):
         if not isinstance(loss, nn.Module):
             problem = f"loss.name={name} must be a torch.nn.Module. Got {type(loss).__name__}."
             raise ConfigError("loss", [problem])
-        self.loss = loss
+        return loss
 
     def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:
         """Returns the loss of (B, D) embeddings and (B,) labels.
@@ -53,14 +63,15 @@ class OwnLoss(MetricLoss):
         Raises:
             ValueError: when it is no scalar tensor.
         """
-        value = self.loss(at_least_float32(embeddings), labels)
+        loss = self.pick_instance(embeddings)
+        value = loss(at_least_float32(embeddings), labels)
         if not isinstance(value, Tensor) or value.numel() != 1:
             found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)[:80]
             raise ValueError(
                 f"{self.config.name} must return a tensor with one number. Got {found}. "
                 "Return its mean or sum."
             )
-        found_diagnostics = getattr(self.loss, "diagnostics", {})
+        found_diagnostics = getattr(loss, "diagnostics", {})
         self.diagnostics = {
             name: number.detach()
             for name, number in dict(found_diagnostics).items()

@@ -35,6 +35,8 @@ class PmlLoss(MetricLoss):
     pairs gives the package's zero, which has a graph. An option that is an object of that package
     is a mapping with its class as `name`, such as `distance: {name: LpDistance, p: 1}`. Every loss
     takes a `miner`. `pml:CrossBatchMemory` takes a `loss`; its queue resumes bit for bit.
+    With `matryoshka`, each length has its own instance of the class, because the parameters of a
+    foreign class cannot be cut.
     """
 
     config_class = PmlConfig
@@ -47,17 +49,29 @@ class PmlLoss(MetricLoss):
         super().__init__(**arguments)
         config, sizes = self.config, self.sizes
         assert sizes is not None
-        given = {"num_classes": sizes.num_classes, "embedding_size": sizes.embedding_dim}
         name, options = config.name.removeprefix(PREFIX), dict(config.options)
         self.has_memory = name == MEMORY
         # The memory calls its miner itself.
         mined = {} if self.has_memory else {k: options.pop(k) for k in ["miner"] if k in options}
         problems: list[str] = []
-        loss = _build("losses", name, options, given=given, key="loss.options", problems=problems)
+        if self.has_memory and len(config.matryoshka) > 1:
+            problems.append(
+                f"loss.matryoshka cannot cut the memory of {config.name}, which holds whole "
+                f"embeddings. Got {list(config.matryoshka)}. Choose a loss that has loss.memory."
+            )
+
+        def build(length: int) -> nn.Module | None:
+            given = {"num_classes": sizes.num_classes, "embedding_size": length}
+            key = "loss.options"
+            return _build("losses", name, options, given=given, key=key, problems=problems)
+
+        loss = build(sizes.embedding_dim)
+        given = {"num_classes": sizes.num_classes, "embedding_size": sizes.embedding_dim}
         parts = _build_parts(mined, given=given, key="loss.options", problems=problems)
         if problems or loss is None:
             raise ConfigError("loss", problems)
         self.loss, self.miner = loss, parts.get("miner")
+        self.shorter = nn.ModuleDict({str(n): build(n) for n in config.matryoshka[:-1]})
         if self.has_memory:
             # That package keeps these two as plain attributes, which no checkpoint would hold.
             self.register_buffer("queue", torch.zeros(2, dtype=torch.int64))
@@ -68,7 +82,7 @@ class PmlLoss(MetricLoss):
         if self.has_memory:
             return self._compute_with_memory(exact, labels)
         mined = [] if self.miner is None else [self.miner(exact, labels)]
-        value: Tensor = self.loss(exact, labels, *mined)
+        value: Tensor = self.pick_instance(exact)(exact, labels, *mined)
         return value
 
     def _compute_with_memory(self, embeddings: Tensor, labels: Tensor) -> Tensor:

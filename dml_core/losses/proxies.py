@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from dml_core.config.losses import ProxyLossBase
-from dml_core.losses.base import MetricLoss, zero_loss
+from dml_core.losses.base import MetricLoss, add_up, zero_loss
 
 # Above it, log(1 + e^x) equals x in float64; torch's default of 20 has an error of 2e-9.
 LINEAR_ABOVE = 40.0
@@ -220,6 +220,9 @@ class ProxyLoss(MetricLoss):
     others drawn at random, ceil(proxy_ratio * C) in total; its cost is proportional to the subset.
     With 1, nothing is drawn or gathered.
 
+    With `matryoshka`, the prefix of a proxy is the proxy of the embedding's prefix. Both are
+    normalized after the cut.
+
     Diagnostics: `positive_similarity` and `negative_similarity` are the mean cosines of images
     with the proxy of their class and with the other proxies; each loss sets `active_fraction`.
     """
@@ -228,6 +231,7 @@ class ProxyLoss(MetricLoss):
     """Axis of the sums of exponentials: `proxies` (per image) or `images` (per proxy)."""
 
     takes_sizes = True
+    cuts_prefixes = True
     config: ProxyLossBase
 
     def __init__(self, *, generator: torch.Generator | None = None, **arguments: Any) -> None:
@@ -273,7 +277,13 @@ class ProxyLoss(MetricLoss):
         """Returns the scalar loss; zero, with a graph, for an empty batch."""
         if labels.numel() == 0:
             return zero_loss(embeddings)
+        # Drawn once: a proxy takes part with all of its prefixes or with none.
         proxies, targets = self._participants(labels)
+        pairs = zip(self.prefixes(embeddings), self.prefixes(proxies), strict=True)
+        return add_up(self._compare(images, rows, targets) for images, rows in pairs)
+
+    def _compare(self, embeddings: Tensor, proxies: Tensor, targets: Tensor) -> Tensor:
+        """Returns the loss of the batch with the participating proxies, of equal length."""
         scale = self.logit_scale
         logits = compare_with_proxies(embeddings, proxies, targets, scale=scale, over=self.sum_over)
         self.diagnostics = {

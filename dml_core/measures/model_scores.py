@@ -36,6 +36,8 @@ def load_trained_model(checkpoint: Checkpoint) -> EmbeddingModel:
     model = build_model(config, in_channels=checkpoint.in_channels)
     with weights_must_fit():
         model.load_state_dict(checkpoint.selected_model())
+    # A plain network: faster, and an exported one needs no package for its factors.
+    model.merge_adapters()
     model.set_training(False, freeze_batch_norm=True)
     return model
 
@@ -66,6 +68,7 @@ def evaluate_checkpoint(
     scores = _score(embedded(None), checkpoint, images, evaluation, spread)
     # Changed images are scored by retrieval only; clustering them is too expensive.
     left_out = {"clustering": False, "binary": False, "match_rates": (), "synthetic_points": 0}
+    left_out |= {"truncate_at": ()}
     quick = evaluation.model_copy(update=left_out)
     for change in list_changes(evaluation):
         on_progress(str(change))

@@ -70,9 +70,10 @@ class StepBudget:
 def measure_step_cost(
     winners: Sequence[WinnerFolder], budget: StepBudget | None = None
 ) -> Measured:
-    """Returns `cost.step_seconds` and `cost.memory_mib` by arm and round.
+    """Returns the time, memory and trained parameters of a step, by arm and round.
 
-    Each arm is measured with the configuration of its winner of the first seed.
+    They are `cost.step_seconds`, `cost.memory_mib` and `cost.trained_parameters`. Each arm is
+    measured with the configuration of its winner of the first seed.
     """
     configs: dict[str, TrialConfig] = {}
     for winner in winners:
@@ -86,7 +87,9 @@ def measure_configs(configs: Mapping[str, TrialConfig], budget: StepBudget) -> M
 
     A step is forward, loss, backward and optimiser; its inputs are made before the clock starts.
     The memory is the peak of a step beyond weights, optimiser state and inputs; gradients count.
-    It uses one thread and the training data of the configurations.
+    The parameters are the numbers of trunk and head that learn, without the proxies of the loss,
+    which the trained model does not have. It uses one thread and the training data of the
+    configurations.
     """
     measured = Measured()
     with limited_threads(1):
@@ -97,7 +100,13 @@ def measure_configs(configs: Mapping[str, TrialConfig], budget: StepBudget) -> M
                 measured.add_scalar("cost.step_seconds", name, number, seconds)
                 mebibytes = _measure_memory(state) / 2**20
                 measured.add_scalar("cost.memory_mib", name, number, mebibytes)
+                count = float(_count_trained(state))
+                measured.add_scalar("cost.trained_parameters", name, number, count)
     return measured
+
+
+def _count_trained(state: TrialState) -> int:
+    return sum(p.numel() for part in state.model.parameter_groups().values() for p in part)
 
 
 def _prepare(config: TrialConfig, budget: StepBudget) -> TrialState:

@@ -13,7 +13,8 @@ def list_untrained(configs: Iterable[TrialConfig]) -> dict[str, TrialConfig]:
 
     `bare features` are those of pretrained networks, one entry for each network; where no
     configuration has pretrained weights, `pixels` are compared instead. Clustering and changed
-    images are left out, since they would take longer than the rest.
+    images are left out, since they would take longer than the rest, and so are prefixes, which mean
+    nothing for vectors that were not trained for this study.
     """
     networks: dict[tuple[str, ...], TrialConfig] = {}
     for config in configs:
@@ -22,7 +23,8 @@ def list_untrained(configs: Iterable[TrialConfig]) -> dict[str, TrialConfig]:
     pretrained = [each for each in networks.values() if each.model.weights != "none"]
     found = {}
     for config in pretrained or list(networks.values())[:1]:
-        quick = config.evaluation.model_copy(update={"clustering": False})
+        left_out = {"clustering": False, "truncate_at": ()}
+        quick = config.evaluation.model_copy(update=left_out)
         name = BARE_FEATURES if pretrained else PIXELS
         if len(pretrained) > 1:
             name += f" of {config.model.backbone}, {config.input_size_px} px"

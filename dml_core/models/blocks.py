@@ -1,9 +1,12 @@
 """Divides a trunk into an ordered list of named blocks, so that the first ones can be frozen."""
 
+# B = batch, C = channels, F = features, H = height, W = width
+
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from dml_core.config.problems import suggest
 
@@ -56,10 +59,13 @@ _RECIPES: dict[str, tuple[str, ...]] = {
     "timm.models.vgg.VGG": ("features.*",),
 }
 
-# Children that `*` skips because they come after the feature map.
+# Children that come after the feature map, so that no block holds them.
 _AFTER_THE_TRUNK = frozenset(
     {"avgpool", "dropout", "fc", "global_pool", "head_drop", "aux1", "aux2", "AuxLogits"}
+    | {"classifier", "fc_norm", "head"}
 )
+_LISTS = ("blocks", "features", "layers", "stages")
+"""Children whose own children are blocks."""
 
 
 def find_blocks(model: nn.Module) -> Blocks | None:
@@ -80,6 +86,49 @@ def find_blocks(model: nn.Module) -> Blocks | None:
     return blocks
 
 
+def find_child_blocks(model: nn.Module, image: Tensor) -> Blocks | None:
+    """Returns the children of a timm network as blocks, if they are the feature map in sequence.
+
+    For classes without a recipe. The children, in the order of their definition, must compute the
+    bits of `forward_features` on the image, and hold every parameter before the head: one that they
+    do not hold, such as a position embedding, may have no effect before it is trained.
+
+    Args:
+        model: the network as timm builds it.
+        image: (1, C, H, W) random pixels.
+    """
+    blocks: Blocks = {}
+    for name, child in model.named_children():
+        if name in _AFTER_THE_TRUNK or isinstance(child, nn.Identity):
+            continue
+        if name in _LISTS and isinstance(child, nn.Sequential | nn.ModuleList):
+            blocks.update((f"{name}.{inner}", part) for inner, part in child.named_children())
+        else:
+            blocks[name] = child
+    head = [child for name, child in model.named_children() if name in _AFTER_THE_TRUNK]
+    held = {id(p) for part in (*blocks.values(), *head) for p in part.parameters()}
+    if len(blocks) < 2 or any(id(p) not in held for p in model.parameters()):
+        return None
+    return blocks if _compute_features(model, blocks, image) else None
+
+
+def _compute_features(model: nn.Module, blocks: Blocks, image: Tensor) -> bool:
+    """Returns whether blocks in sequence have the bits of the model's own 4-D feature map."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            expected = model.forward_features(image)  # type: ignore[operator]
+            found = as_sequential(blocks)(image)
+    except (RuntimeError, ValueError, TypeError, AssertionError, AttributeError):
+        # Children of another design; a size that the network refuses is reported later.
+        return False
+    finally:
+        model.train(was_training)
+    is_map = isinstance(expected, Tensor) and expected.ndim == 4
+    return is_map and isinstance(found, Tensor) and torch.equal(found, expected)
+
+
 def as_sequential(blocks: Mapping[str, nn.Module]) -> nn.Sequential:
     """Returns the blocks as one module; a dot in a name becomes an underscore."""
     return nn.Sequential(OrderedDict((_member(name), block) for name, block in blocks.items()))
@@ -90,14 +139,16 @@ def cut_blocks(blocks: Blocks, train: str, *, backbone: str) -> tuple[Blocks, Bl
 
     Args:
         blocks: all blocks by name, in order.
-        train: the value of trunk.train: all, none or from:<block>.
+        train: the value of trunk.train: all, none, lora (which freezes no block) or from:<block>.
         backbone: the value of model.backbone, for messages.
 
     Raises:
         ModelError: if train names a block that the trunk does not have.
     """
-    if train in ("all", "none"):
-        return ({}, blocks) if train == "all" else (blocks, {})
+    if train in ("all", "lora"):
+        return {}, blocks
+    if train == "none":
+        return blocks, {}
     names = list(blocks)
     first = _find_first_block(names, train.removeprefix("from:"), backbone=backbone)
     frozen = {name: blocks[name] for name in names[:first]}

@@ -11,15 +11,23 @@ import torch
 from torch import Tensor, nn
 
 from dml_core.config.problems import suggest
-from dml_core.config.trial import ModelConfig, TrialConfig
+from dml_core.config.trial import LoraConfig, ModelConfig, TrialConfig
 from dml_core.models.blocks import Blocks, ModelError, as_sequential, cut_blocks, find_blocks
 from dml_core.models.embedding_model import (
+    MAP_POOLINGS,
     PIXEL_STATISTICS,
     EmbeddingHead,
     EmbeddingModel,
     GlobalPooling,
     PixelScaling,
     PixelStatistics,
+)
+from dml_core.models.lora import add_lora
+from dml_core.models.timm_blocks import (
+    check_patch,
+    find_map_blocks,
+    find_token_blocks,
+    say_own_pooling,
 )
 from dml_core.models.weights import load_weights
 from dml_core.own_code import OwnCodeError, call_with_options, is_own, load_object
@@ -37,6 +45,10 @@ class Backbone:
     """Channels of the scaled image."""
     statistics: PixelStatistics
     """Pixel scaling if model.pixel_scaling is auto."""
+    own_pooling: str = "avg"
+    """The network's own pooling, for messages; empty if it is unknown."""
+    has_tokens: bool = False
+    """Whether its last block pools tokens as model.pooling says."""
 
 
 def build_model(config: TrialConfig, *, in_channels: int) -> EmbeddingModel:
@@ -54,21 +66,29 @@ def build_model(config: TrialConfig, *, in_channels: int) -> EmbeddingModel:
         in_channels=in_channels,
         input_size_px=config.input_size_px,
         normalize=config.normalizes_embeddings,
+        lora=config.trunk.lora,
     )
 
 
 def build_embedding_model(
-    config: ModelConfig, *, train: str, in_channels: int, input_size_px: int, normalize: bool
+    config: ModelConfig,
+    *,
+    train: str,
+    in_channels: int,
+    input_size_px: int,
+    normalize: bool,
+    lora: LoraConfig | None = None,
 ) -> EmbeddingModel:
     """Returns a model, in training mode.
 
     Args:
         config: backbone, weights and head.
-        train: which blocks learn: all, none or from:<block>.
+        train: what learns: all, none, from:<block> or lora.
         in_channels: channels of the images, 1 or 3.
         input_size_px: side of the images.
         normalize: whether embeddings have unit length; replaces config.normalize, which may be
             auto.
+        lora: the factors if train is lora; None takes the defaults.
 
     Raises:
         ModelError: if the parts are incompatible with each other, the weights or the images.
@@ -79,26 +99,33 @@ def build_embedding_model(
         width=config.width,
         in_channels=in_channels,
         input_size_px=input_size_px,
+        pooling=config.pooling,
     )
     scaling = _build_scaling(config, backbone, in_channels=in_channels)
-    num_features = _count_features(backbone, input_size_px=input_size_px)
+    features = _compute_example(backbone, input_size_px=input_size_px)
+    _check_pooling(backbone, config.pooling, has_map=features.ndim == 4)
     frozen, trunk = cut_blocks(backbone.blocks, train, backbone=config.backbone)
-    if not trunk:
+    if not trunk and features.ndim == 4:
         # Pooling in the frozen part reduces the cached activations to one vector per image.
         frozen = {**frozen, "pool": GlobalPooling(config.pooling)}
     head = EmbeddingHead(
-        num_features=num_features,
+        num_features=features.shape[1],
         embedding_dim=config.embedding_dim,
         pooling=config.pooling,
         layer_norm=config.layer_norm,
         projection=config.projection,
         normalize=normalize,
     )
+    learning = _keep_input_whole(as_sequential(trunk))
+    if train == "lora":
+        image = _make_image(backbone, input_size_px)
+        add_lora(learning, lora or LoraConfig(), image, backbone=config.backbone)
     return EmbeddingModel(
         scaling=scaling,
         frozen=as_sequential(frozen),
-        trunk=_keep_input_whole(as_sequential(trunk)),
+        trunk=learning,
         head=head,
+        is_adapted=train == "lora",
     )
 
 
@@ -108,9 +135,9 @@ def _build_scaling(config: ModelConfig, backbone: Backbone, *, in_channels: int)
     return PixelScaling(statistics, in_channels=in_channels, out_channels=backbone.in_channels)
 
 
-def _count_features(backbone: Backbone, *, input_size_px: int) -> int:
-    """Returns the number of feature channels, measured on a black image."""
-    image = torch.zeros(1, backbone.in_channels, input_size_px, input_size_px)
+def _compute_example(backbone: Backbone, *, input_size_px: int) -> Tensor:
+    """Returns the features of a black image: (1, F, H, W), or (1, F) if the trunk pools them."""
+    image = _make_image(backbone, input_size_px)
     try:
         # In evaluation mode no statistics are updated and no random numbers are drawn.
         with torch.no_grad():
@@ -126,7 +153,27 @@ def _count_features(backbone: Backbone, *, input_size_px: int) -> int:
             f"model.backbone={backbone.name} must return features (B, F) or (B, F, H, W). "
             f"Got {tuple(features.shape)}."
         )
-    return features.shape[1]
+    return features
+
+
+def _make_image(backbone: Backbone, input_size_px: int) -> Tensor:
+    return torch.zeros(1, backbone.in_channels, input_size_px, input_size_px)
+
+
+def _check_pooling(backbone: Backbone, pooling: str, *, has_map: bool) -> None:
+    own = f" The network's own pooling is {backbone.own_pooling}." if backbone.own_pooling else ""
+    if has_map and pooling not in MAP_POOLINGS:
+        known = [*MAP_POOLINGS, *(["own"] if backbone.name.startswith("timm:") else [])]
+        raise ModelError(
+            f"model.pooling must be one of {', '.join(known)} for model.backbone={backbone.name}, "
+            f"which has a feature map and no tokens. Got {pooling}.{own}"
+        )
+    is_free = backbone.has_tokens or is_own(backbone.name)
+    if not has_map and not is_free and pooling != "own":
+        raise ModelError(
+            f"model.pooling must be own for model.backbone={backbone.name}, because the network "
+            f"pools its features itself, so that {pooling} would have no effect.{own}"
+        )
 
 
 def _keep_input_whole(trunk: nn.Sequential) -> nn.Sequential:
@@ -162,34 +209,24 @@ def _build_block(in_channels: int, out_channels: int, *, halves: bool) -> nn.Seq
     return nn.Sequential(*layers, nn.ReLU(inplace=True))
 
 
-class TimmFeatures(nn.Module):
-    """A timm model with unknown blocks: its feature map, or the features it pools itself."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Returns (B, F, H, W) if the model has such a map, else (B, F)."""
-        features: Tensor = self.model.forward_features(images)
-        # Transformers return tokens (B, N, F) or maps (B, H, W, F), which timm pools itself.
-        if features.ndim == 4 and features.shape[1] == self.model.num_features:
-            return features
-        pooled: Tensor = self.model.forward_head(features)
-        return pooled
-
-
 def build_backbone(
-    name: str, *, weights: str, width: int, in_channels: int, input_size_px: int
+    name: str,
+    *,
+    weights: str,
+    width: int,
+    in_channels: int,
+    input_size_px: int,
+    pooling: str = "own",
 ) -> Backbone:
     """Returns the configured trunk without its classifier.
 
     Args:
         name: convnet, torchvision:<name>, timm:<name> or python:<module>:<Name>.
-        weights: none, imagenet, package:efficientnet_lite0 or a file path.
+        weights: none, imagenet, package:<name> or a file path.
         width: channels of the convnet's first block.
         in_channels: channels of the images, for the convnet.
         input_size_px: side of the images, for trunks with a fixed input size.
+        pooling: how a transformer pools its tokens; feature maps are pooled by the head.
     """
     library, _, architecture = name.partition(":")
     if is_own(name):
@@ -199,7 +236,7 @@ def build_backbone(
     elif library == "torchvision":
         model, backbone = _build_torchvision(architecture, weights, input_size_px)
     else:
-        model, backbone = _build_timm(architecture, weights, input_size_px)
+        model, backbone = _build_timm(architecture, weights, input_size_px, pooling)
     if weights not in ("none", "imagenet"):
         load_weights(model, backbone.blocks, weights, backbone=name)
     return backbone
@@ -268,7 +305,7 @@ def _build_torchvision(name: str, weights: str, size_px: int) -> tuple[nn.Module
     return model, Backbone(full_name, blocks, 3, PIXEL_STATISTICS[scaling])
 
 
-def _build_timm(name: str, weights: str, size_px: int) -> tuple[nn.Module, Backbone]:
+def _build_timm(name: str, weights: str, size_px: int, pooling: str) -> tuple[nn.Module, Backbone]:
     import timm
 
     full_name = f"timm:{name}"
@@ -284,8 +321,11 @@ def _build_timm(name: str, weights: str, size_px: int) -> tuple[nn.Module, Backb
     model = _create(full_name, weights, timm.create_model, arguments)
     settings = model.pretrained_cfg
     statistics = PixelStatistics.from_fractions(tuple(settings["mean"]), tuple(settings["std"]))
-    blocks = find_blocks(model) or {"model": TimmFeatures(model)}
-    return model, Backbone(full_name, blocks, 3, statistics)
+    check_patch(model, size_px, backbone=full_name)
+    tokens = find_token_blocks(model, pooling, backbone=full_name)
+    blocks = tokens or find_map_blocks(model, pooling, size_px=size_px)
+    own, has_tokens = say_own_pooling(model), tokens is not None
+    return model, Backbone(full_name, blocks, 3, statistics, own, has_tokens)
 
 
 def _create(full_name: str, weights: str, create: Any, arguments: dict[str, Any]) -> Any:

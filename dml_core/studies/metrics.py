@@ -23,7 +23,7 @@ TRAIN_METRICS = (
     "synthetic_fraction",
 )
 """Numbers of an epoch's training; all except `loss` only from losses that have them."""
-COST_METRICS = ("step_seconds", "memory_mib")
+COST_METRICS = ("step_seconds", "memory_mib", "trained_parameters")
 SEARCH_INDEXES = ("float32", "int8", "pq", "bits", "hnsw", "ivf")
 """Ways to store and search embeddings, which `dml_core.measures.search_cost` describes."""
 SEARCH_NUMBERS = ("recall_at_1", "bytes", "queries_per_second")
@@ -40,8 +40,8 @@ _NUMBER = r"(\d+(?:\.\d+)?)"
 def list_metrics(config: TrialConfig, split: Split) -> list[str]:
     """Returns the metrics of a split by name, without the counts.
 
-    Validation omits clustering, binarised embeddings, operating points and changed images, which
-    take longer than an epoch.
+    Validation omits clustering, binarised embeddings, operating points, prefixes and changed
+    images, which take longer than an epoch.
     """
     evaluation = config.evaluation
     retrieval = [*(f"recall_at_{k}" for k in evaluation.recall_at), "r_precision", "map_at_r"]
@@ -62,7 +62,8 @@ def list_metrics(config: TrialConfig, split: Split) -> list[str]:
         for change in list_changes(evaluation)
         for name in retrieval + continuous
     ]
-    return retrieval + clustering + binary + matches + synthetic + continuous + changed
+    cut = [f"dim{n}_{name}" for n in evaluation.truncate_at for name in retrieval + continuous]
+    return retrieval + clustering + binary + matches + synthetic + continuous + cut + changed
 
 
 def split_reducer(metric: str) -> tuple[str, str]:
@@ -141,6 +142,8 @@ def unit_of(metric: str) -> Unit:
         return Unit(1, " B", " B", 0)
     if metric.endswith("_queries_per_second"):
         return Unit(1, " queries/s", " queries/s", 0)
+    if "cost.trained_parameters" in metric:
+        return Unit(1, "", "", 0)
     if "gradient." in metric or "table." in metric or any(part in metric for part in _PLAIN):
         return PLAIN
     return SHARE

@@ -60,7 +60,7 @@ class TrialState:
     best_score: float = float("-inf")
     best_model: dict[str, Any] | None = None
     frozen_state: dict[str, Tensor] | None = None
-    """Weights of the frozen blocks for checkpoints, collected once."""
+    """Weights that never change, for checkpoints; collected once."""
 
     @property
     def num_steps(self) -> int:
@@ -169,7 +169,7 @@ def take_checkpoint(state: TrialState) -> Checkpoint:
 def _collect_model(state: TrialState) -> dict[str, Tensor]:
     """Returns the `state_dict` of the model; the frozen part is collected only once."""
     if state.frozen_state is None:
-        state.frozen_state = state.model.frozen.state_dict(prefix="frozen.")
+        state.frozen_state = state.model.constant_state()
     return state.model.learned_state(copy.copy(state.frozen_state))
 
 

@@ -179,7 +179,7 @@ def _embed(state: TrialState) -> np.ndarray:
 def _score(state: TrialState, data: DevelopmentData, embeddings: np.ndarray) -> dict[str, float]:
     config, continuous = state.config, data.validation.continuous
     # Clustering takes longer than an epoch of a small model, and no selection uses it.
-    left_out = {"clustering": False, "binary": False, "match_rates": ()}
+    left_out = {"clustering": False, "binary": False, "match_rates": (), "truncate_at": ()}
     quick = config.evaluation.model_copy(update=left_out)
     return evaluate_embeddings(
         embeddings,

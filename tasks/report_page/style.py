@@ -116,6 +116,7 @@ _NAMES = {
     "pair_f1": "F1",
     "cost.step_seconds": "time of a training step",
     "cost.memory_mib": "peak memory",
+    "cost.trained_parameters": "trained parameters",
     "gradient.positive": "gradient size, positive pairs",
     "gradient.negative": "gradient size, negative pairs",
     "train.loss": "training loss",
@@ -174,6 +175,9 @@ def name_metric(metric: str) -> str:
 def _name_score(name: str) -> str:
     if name.startswith("binary_"):
         return f"{_name_score(name.removeprefix('binary_'))} of binary codes"
+    if cut := re.match(r"^dim([\d*]+)_(.+)$", name):
+        length = "prefixes" if cut[1] == "*" else f"the first {cut[1]} dimensions"
+        return f"{_name_score(cut[2])} of {length}"
     hidden = re.match(r"^occluded_(center|boundary)_([^_]+)_(.+)$", name)
     if hidden:
         place = {"center": "centre", "boundary": "border"}[hidden[1]]

@@ -74,7 +74,8 @@ def test_all_problems_are_reported_at_once():
     assert "Did you mean 'loss.margin'?" in text
     assert "loss.margin must be >= 0.0. Got -1 (int)." in text
     assert "seed must be a whole number. Got 'zero' (str)." in text
-    assert "model.pooling must be one of 'avg', 'max' or 'avg+max'. Got 'average' (str)." in text
+    assert "model.pooling must be one of 'avg', 'max', 'avg+max', 'cls'" in text
+    assert "Got 'average' (str)." in text
     assert "nonsense is not a known parameter." in text
 
 

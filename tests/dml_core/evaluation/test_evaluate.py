@@ -76,6 +76,29 @@ def test_numbers_agree_with_plain_loops(noisy_classes, metric):
     assert numbers["ndcg_at_3"] == pytest.approx(ndcg(rankings, continuous, continuous, 3))
 
 
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_prefixes_are_scored_as_embeddings_of_that_length(noisy_classes, metric):
+    embeddings, labels = noisy_classes
+    continuous = embeddings[:, :2]
+    config = change(CONFIG, clustering=False)
+    given = {"metric": metric, "continuous": continuous}
+    whole = evaluate_embeddings(embeddings, labels, config=config, **given)
+    cut = evaluate_embeddings(
+        embeddings, labels, config=change(config, truncate_at=(2, 6)), **given
+    )
+    short = evaluate_embeddings(embeddings[:, :2], labels, config=config, **given)
+    counts = ("num_queries", "num_queries_left_out")
+    expected = {f"dim2_{name}": value for name, value in short.items() if name not in counts}
+    expected |= {f"dim6_{name}": value for name, value in whole.items() if name not in counts}
+    assert cut == whole | expected
+    assert cut["dim2_recall_at_1"] != cut["dim6_recall_at_1"]
+
+
+def test_a_prefix_longer_than_the_embedding_is_refused(noisy_classes):
+    with pytest.raises(ValueError, match=r"truncate_at must hold lengths up to 6.*Got 8"):
+        evaluate_embeddings(*noisy_classes, truncate_at=[4, 8])
+
+
 def test_queries_are_searched_in_the_gallery_only(noisy_classes):
     embeddings, labels = noisy_classes
     continuous = embeddings[:, :2].astype(np.float64)

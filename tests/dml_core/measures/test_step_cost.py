@@ -24,7 +24,9 @@ def configs(winners):
 
 def test_every_arm_has_a_time_and_a_memory_of_each_round(winners):
     measured = measure_step_cost(list_winners(winners), StepBudget(rounds=3, steps=2, warmup=1))
-    assert set(measured.scalars) == {"cost.step_seconds", "cost.memory_mib"}
+    assert set(measured.scalars) == {
+        *("cost.step_seconds", "cost.memory_mib", "cost.trained_parameters")
+    }
     for by_arm in measured.scalars.values():
         assert list(by_arm) == ["anchor", "nca", "triplet"]
         for by_round in by_arm.values():

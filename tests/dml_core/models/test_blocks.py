@@ -127,7 +127,7 @@ def test_blocks_are_named_after_the_parts_of_the_trunk():
     ]
 
 
-def test_blocks_of_an_unknown_class_are_none():
+def test_a_class_without_a_recipe_has_no_blocks():
     assert find_blocks(build_timm("test_vit")) is None
 
 

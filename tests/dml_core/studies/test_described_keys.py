@@ -47,7 +47,7 @@ def test_a_knob_of_two_losses_is_described_for_each():
             "list of whole numbers, at least 1 entry and each >= 1 and <= 1000000; "
             "default [1, 2, 4, 8]",
         ),
-        ("trunk.train", r"text, matches `^(all|none|from:[\w.]+)$`; default all"),
+        ("trunk.train", r"text, matches `^(all|none|lora|from:[\w.]+)$`; default all"),
         ("question", "text, at least 1 character(s); default required"),
         ("loss.expansion.points", "whole number, >= 0 and <= 256; default 0"),
     ],

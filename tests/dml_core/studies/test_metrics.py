@@ -21,6 +21,7 @@ EVERYTHING = {
     "evaluation.label_at": [2],
     "evaluation.ndcg_at": [3],
     "evaluation.synthetic_points": 2,
+    "evaluation.truncate_at": [2, 4],
 }
 
 

@@ -43,6 +43,24 @@ def test_cached_activations_equal_the_output_of_the_frozen_blocks(root):
     assert len(inputs.validation) == len(data.validation)
 
 
+def test_tokens_of_a_transformer_are_cached(root):
+    config = tiny_config(
+        root, model__backbone="timm:test_vit", model__pooling="cls+mean", data__image_size_px=28,
+        augmentation__input_size_px=32, augmentation__shift_px=0,
+        trunk__train="from:blocks.4", training__epochs=1,
+    )  # fmt: skip
+    data, found = open_development(config.data), []
+    for cache in (True, False):
+        trunk = config.trunk.model_copy(update={"cache": cache})
+        trial = config.model_copy(update={"trunk": trunk})
+        result = run_trial(trial, data, on_epoch_end=lambda *_: None)
+        found.append(result.reports[0].train_loss)
+    # The cache holds the tokens in half precision.
+    assert found[0] == pytest.approx(found[1], rel=1e-2)
+    (view, *_) = (root / ".activations").rglob("view_0.npy")
+    assert np.load(view, mmap_mode="r").shape[1:] == (5, 64)
+
+
 def test_the_cache_is_computed_once(root, monkeypatch):
     config = tiny_config(root, trunk__train="none")
     _, first, _ = make(config)

@@ -104,6 +104,8 @@ def test_another_seed_gives_other_bits(tiny_root, tmp_path):
         {"loss__proxy_ratio": 0.5, "training__gradient_clip": "norm"},
         {"loss__name": "triplet", "loss__expansion__points": 2},
         {"loss__name": "contrastive", "loss__memory__size": 150, "loss__memory__start_epoch": 1},
+        {"loss__matryoshka": [2, 4, 8], "loss__proxy_ratio": 0.5},
+        {"trunk__train": "lora", "trunk__lora__rank": 2, "training__warmup_epochs": 1},
         {"sampler__name": "shuffled", "training__precision": "bfloat16"},
     ],
     ids=lambda knobs: next(reversed(knobs), "defaults"),

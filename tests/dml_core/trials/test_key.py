@@ -156,7 +156,7 @@ def test_the_hash_is_that_of_every_process():
 
 def test_the_libraries_are_those_that_are_installed():
     found = read_libraries()
-    assert list(found) == ["torch", "torchvision", "timm", "faiss"]
+    assert list(found) == ["torch", "torchvision", "timm", "peft", "faiss"]
     assert found["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     assert "none" not in found.values()
 

