@@ -139,3 +139,22 @@ def test_lengths_that_leave_dimensions_untrained_are_refused():
 def test_a_configuration_with_impossible_lengths_is_refused(layer: dict, message: str):
     with pytest.raises(ConfigError, match=message):
         resolve_trial_config(layer)
+
+
+def test_a_prefix_is_compared_with_the_prefixes_of_the_memory():
+    past, embeddings = torch.randn(2, 15, DIM, dtype=torch.float64).unbind()
+    labels = torch.arange(15) % CLASSES
+    loss = build("contrastive", memory={"size": 20}, matryoshka=LENGTHS)
+    loss.remember(past, labels)
+    expected = torch.zeros((), dtype=torch.float64)
+    for length in LENGTHS:
+        plain = build("contrastive", memory={"size": 20})
+        plain.remember(past[:, :length], labels)
+        expected += plain(embeddings[:, :length], labels)
+    torch.testing.assert_close(loss(embeddings, labels), expected)
+
+
+def test_a_foreign_memory_is_refused():
+    options = {"loss": "ContrastiveLoss", "memory_size": 8}
+    with pytest.raises(ConfigError, match=r"cannot cut the memory .*Got \[2, 3, 6\]"):
+        build("pml:CrossBatchMemory", options=options, matryoshka=LENGTHS)
