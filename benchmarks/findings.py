@@ -25,6 +25,9 @@ README = Path("README.md")
 LOSSES = re.compile(r"<!-- losses -->\n.*?<!-- end -->", re.DOTALL)
 SECTION = re.compile(r"<!-- run: (\S+) -->\n.*?<!-- end -->", re.DOTALL)
 OVERVIEW = re.compile(r"<!-- overview -->\n.*?<!-- end -->", re.DOTALL)
+BY_DATA = re.compile(r"<!-- claims by data -->\n.*?<!-- end -->", re.DOTALL)
+DATA = {"": "glyphs", "cars": "Cars-196", "omniglot": "Omniglot", "coil": "COIL-20"}
+"""The data of a profile, by its name."""
 VERDICTS = ("supported", "contradicted", "cannot tell")
 _KEPT_FACTS = ("command", "data hash", "training", "wall clock")
 
@@ -61,7 +64,9 @@ def collect(name: str) -> None:
 
 def render_page(text: str) -> str:
     """Returns the page with overview and sections rendered from the files of the runs."""
-    text = OVERVIEW.sub(lambda _: render_overview(SECTION.findall(text)), text)
+    names = SECTION.findall(text)
+    text = OVERVIEW.sub(lambda _: render_overview(names), text)
+    text = BY_DATA.sub(lambda _: render_by_data(names), text)
     return SECTION.sub(lambda found: render_section(FOLDER / found.group(1)), text)
 
 
@@ -84,6 +89,29 @@ def render_overview(names: list[str]) -> str:
     return "\n".join(
         [*head, "|---|---:|---:|---:|---:|", *rows, _render_row("all", totals), "<!-- end -->"]
     )
+
+
+def render_by_data(names: list[str]) -> str:
+    """Returns a table of the claims that were judged on several datasets: a claim by its data."""
+    runs: dict[str, dict[str, str]] = {}
+    for name in names:
+        study, _, profile = name.partition("@")
+        runs.setdefault(study, {})[DATA[profile]] = name
+    several = {study: found for study, found in runs.items() if len(found) > 1}
+    columns = [data for data in DATA.values() if any(data in found for found in several.values())]
+    rows = []
+    for study, found in several.items():
+        verdicts = {data: _read_verdicts(name) for data, name in found.items()}
+        for text in verdicts[DATA[""]]:
+            cells = (verdicts.get(data, {}).get(text, "-") for data in columns)
+            rows.append(f"| `{study}`: {text} | {' | '.join(cells)} |")
+    head = ["<!-- claims by data -->", f"| claim | {' | '.join(columns)} |"]
+    return "\n".join([*head, f"|---|{'---|' * len(columns)}", *rows, "<!-- end -->"])
+
+
+def _read_verdicts(name: str) -> dict[str, str]:
+    claims = _read(FOLDER / name / "answer.json")["claims"]
+    return {claim["text"]: claim["verdict"] for claim in claims}
 
 
 def _render_row(title: str, counts: Counter[str]) -> str:

@@ -19,7 +19,9 @@ def render_losses(folder: Path) -> str:
     first, length = next(iter(RUNS.values()))
     rows = []
     for arm, by_seed in scores[first].items():
-        loss = arm.removesuffix(f"-{length}")
+        loss, _, found = arm.rpartition("-")
+        if found != str(length):
+            continue
         cells = [_show(scores[run].get(f"{loss}-{size}")) for run, size in RUNS.values()]
         rows.append((-_mean(by_seed), loss, cells))
     lines = [f"| `{loss}` | {' | '.join(cells)} |" for _, loss, cells in sorted(rows)]

@@ -31,9 +31,9 @@ def test_figures_that_can_be_drawn_are_accepted(tmp_path, figure):
     read_study(tmp_path, f"{FIGURE_GRID}figures: [{figure}, {figure}]")
 
 
-MEASURED = (
-    f"{FIGURE_GRID}measures: [gradients, step_cost, search_cost]\nfixed: {{evaluation.class_distances: 5}}\n"
-)
+MEASURED = f"""{FIGURE_GRID}measures: [gradients, step_cost, search_cost]
+fixed: {{evaluation.class_distances: 5}}
+"""
 
 
 @pytest.mark.parametrize(
