@@ -12,13 +12,13 @@ from typing import Any, Protocol, Self
 
 from dml_core.training.checkpoint import (
     Checkpoint,
-    DamagedCheckpoint,
     checkpoint_from_bytes,
     checkpoint_path,
     checkpoint_to_bytes,
     load_checkpoint,
     load_newest_checkpoint,
 )
+from dml_core.training.errors import DamagedCheckpoint
 from dml_core.training.report import EpochCallback, EpochReport, is_checkpoint_due
 from dml_core.trials.bucket import BucketStore
 from dml_core.trials.journal import Journal
