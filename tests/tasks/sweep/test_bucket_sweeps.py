@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -117,7 +116,7 @@ def test_a_cluster_that_is_lost_is_resumed_by_another_with_nothing_but_the_bucke
             pytest.fail("two at once")
     finally:
         kill_tree(driver.pid)
-        assert driver.wait() == -signal.SIGKILL
+        driver.wait()
     before = list_ended(store)
     assert 3 <= len(before) < NUM_TRIALS
     shutil.rmtree(first)
