@@ -1,9 +1,9 @@
 """How a study runs: cluster, budget, tracking server, data access and notifications."""
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from dml_core.config.section import Section
 
@@ -22,8 +22,28 @@ class RayConfig(Section):
     max_concurrent: int = Field(default=0, ge=0)
     """Maximum number of concurrent trials, or tasks of an evaluation; 0 uses the capacity of the
     cluster."""
+    max_gpus: float = Field(default=0.0, ge=0)
+    """Most GPUs that the concurrent trials of a sweep use together, so that a scheduled run leaves
+    the others free; 0 sets no limit."""
+    elastic: bool = False
+    """The cluster starts nodes when trials wait and stops idle ones (an autoscaler). A sweep then
+    requests nodes for max_concurrent trials and waits for them, also where the cluster has none."""
     connect_timeout_seconds: float = Field(default=15.0, gt=0)
     """Timeout for connecting to a running cluster."""
+
+    @model_validator(mode="after")
+    def _check_elastic(self) -> Self:
+        if self.elastic and self.address == "local":
+            raise ValueError(
+                "ray.elastic=true needs a cluster with an autoscaler, since the nodes of "
+                "ray.address=local are this machine. Use ray.address=auto or host:port"
+            )
+        if self.elastic and not self.max_concurrent:
+            raise ValueError(
+                "ray.elastic=true needs ray.max_concurrent, the number of trials to request nodes "
+                "for, since the capacity changes. Got 0"
+            )
+        return self
 
 
 def _check_is_address(address: str) -> str:

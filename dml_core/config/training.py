@@ -188,6 +188,9 @@ class DdpConfig(Section):
     """World size: processes that split each batch, each with ray.cpus_per_trial and
     ray.gpus_per_trial. The global batch stays sampler.batch_size, so losses and gradients equal
     those of one process up to rounding. Changing it changes the rounding."""
+    gpus_per_worker: float | None = Field(default=None, ge=0, le=64)
+    """Logical GPUs of each of these processes, for an arm that needs more or fewer than others;
+    null takes ray.gpus_per_trial."""
 
 
 class TrainingConfig(Section):

@@ -26,6 +26,7 @@ FREE_KEYS = frozenset(
     {
         "training.device",
         "training.loader_workers",
+        "trial.gpus_per_worker",
         "data.prepared_root",
         "data.raw",
         "data.on_leak",

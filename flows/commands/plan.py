@@ -72,7 +72,7 @@ def _print_plan(request: "StudyRequest", images_per_second: float | None) -> Non
         say(f"  repeat  {arm.name:32s} seeds {seeds}  ({changed})")
     with shown_step(f"measuring the cost of {study.name}"):
         cost, gpu = _estimate(context, images_per_second=images_per_second)
-    for line in _describe_cost(context, cost, gpu):
+    for line in [*_describe_cost(context, cost, gpu), *_describe_cluster(context)]:
         say(line)
     if num_shared := count_shared_trials(context):
         say(f"{num_shared} trials need no training: other studies have trained the same keys")
@@ -154,6 +154,23 @@ def _describe_cost(
         f"{seconds / 60:.1f} minutes with {at_once} trials at "
         "once (measured on this machine; tries beyond the ranges and the test not counted)"
     ]
+
+
+def _describe_cluster(context: "StudyContext") -> list[str]:
+    """Returns a line about the nodes of the cluster that the study would join; none for `local`."""
+    from tasks.sweep.cluster import RayUnreachable, connect, count_concurrent
+    from tasks.sweep.nodes import count_nodes
+
+    config = context.project.pipeline.ray
+    if config.address == "local":
+        return []
+    try:
+        with connect(config):
+            nodes, at_once = count_nodes(), count_concurrent(config)
+    except RayUnreachable as error:
+        return [f"cluster: {error}"]
+    wanted = "nodes are requested for" if config.elastic else "room for"
+    return [f"cluster {config.address}: {nodes.describe()}; {wanted} {at_once} trials at once"]
 
 
 def _describe_assumptions() -> str:

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -30,6 +30,7 @@ from tasks.process import (
     restart,
 )
 from tasks.sources import PACKAGES, imported_tree, is_pinned
+from tasks.sweep.nodes import TrialNeed, count_most, need_of
 
 LOGGER = logging.getLogger(__name__)
 
@@ -197,26 +198,38 @@ def _watched(config: RayConfig) -> AbstractContextManager[None]:
     return watched_joined_cluster(ray.get_runtime_context().gcs_address)
 
 
-def count_concurrent(config: RayConfig, *, workers: int = 1) -> int:
-    """Returns how many trials, of so many workers each, fit on the joined cluster at once."""
+def count_concurrent(config: RayConfig, needs: Sequence[TrialNeed] = ()) -> int:
+    """Returns how many trials run on the joined cluster at once.
+
+    Trials of different needs are counted as the smallest: larger ones wait until there is room. On
+    an elastic cluster these are as many as it is to start nodes for.
+
+    Args:
+        config: the limits.
+        needs: resources of the trials, in any order; by default one worker.
+
+    Raises:
+        RayUnreachable: if the cluster has no room for one of them.
+    """
+    needs = needs or [need_of(config)]
+    most = count_most(config, needs)
+    if config.elastic:
+        return most
     import ray
 
     there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    rooms = [there.get("CPU", 0.0) / (config.cpus_per_trial * workers)]
-    if config.gpus_per_trial:
-        rooms.append(there.get("GPU", 0.0) / (config.gpus_per_trial * workers))
-    # Sums of fractions such as 3 x 0.1 may end just below a whole number.
-    room = int(min(rooms) + 1e-9)
-    if room < 1:
+    cpus, gpus = there.get("CPU", 0.0), there.get("GPU", 0.0)
+    rooms = {need: need.count(cpus=cpus, gpus=gpus) for need in needs}
+    if small := [need for need, room in rooms.items() if room < 1]:
         raise RayUnreachable(
-            f"the Ray cluster {config.address} must have room for one trial of "
-            f"ray.cpus_per_trial={config.cpus_per_trial:g} and "
-            f"ray.gpus_per_trial={config.gpus_per_trial:g} for each of its "
-            f"trial.workers={workers}, or none ever starts. "
-            f"It has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs. "
-            "Lower these, or add a node."
+            f"the Ray cluster {config.address} must have room for a trial of {small[0].cpus:g} "
+            f"CPUs and {small[0].gpus:g} GPUs (ray.cpus_per_trial={config.cpus_per_trial:g}, "
+            f"ray.gpus_per_trial={config.gpus_per_trial:g} or trial.gpus_per_worker, for each of "
+            f"trial.workers), or none ever starts. It has {cpus:g} CPUs and {gpus:g} GPUs. "
+            "Lower these, or add a node; where an autoscaler adds nodes, set ray.elastic=true."
         )
-    return min(room, config.max_concurrent) if config.max_concurrent else room
+    room = max(rooms.values())
+    return min(room, most) if most else room
 
 
 def _start(config: RayConfig, workers: int) -> None:

@@ -16,6 +16,7 @@ from dml_core.trials.halving import SuccessiveHalving
 from dml_core.trials.journal import selected_score
 from dml_core.trials.ledger import Ledger
 from dml_core.trials.spec import TrialRecord, TrialSpec
+from tasks.sweep.nodes import NodeCount
 from tasks.sweep.progress import ProgressTracker, SweepProgress
 from tasks.sweep.restarts import Restarts
 
@@ -240,6 +241,12 @@ class Conductor:
                 self._running[key] = [spec]
                 return spec
         return None
+
+    def note_nodes(self, nodes: NodeCount) -> None:
+        """Records the nodes of the cluster, which change while trials wait for them."""
+        if nodes != self._tracker.nodes:
+            self._tracker.nodes = nodes
+            self._events.on_update(self._tracker.now())
 
     def start(self, spec: TrialSpec) -> None:
         """Records that a worker has begun a trial; a restarted one is not announced again."""

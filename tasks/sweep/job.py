@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dml_core.config import TrialConfig
 from dml_core.config.pipeline import RayConfig
+from dml_core.config.training import DdpConfig
 from dml_core.trials.key import (
     add_own_code,
     hash_training_code,
@@ -22,6 +23,7 @@ from dml_core.trials.spec import spec_from_plain
 from tasks.machine_faults import OtherCode
 from tasks.run_log import NODE
 from tasks.sweep.node_data import DataSource
+from tasks.sweep.nodes import gpus_of
 
 if TYPE_CHECKING:
     from ray import tune
@@ -130,20 +132,22 @@ def job_from_config(config: dict[str, Any]) -> TrialJob:
     return TrialJob(**json.loads(config[JOB]))
 
 
-def bundles_of(ray_config: RayConfig, *, workers: int = 1) -> "tune.PlacementGroupFactory":
-    """Returns the resources of a trial's workers: those of `ray` for each of them."""
-    bundle = {"CPU": ray_config.cpus_per_trial, "GPU": ray_config.gpus_per_trial}
+def bundles_of(
+    ray_config: RayConfig, trial: DdpConfig | None = None
+) -> "tune.PlacementGroupFactory":
+    """Returns the resources of a trial's workers, a bundle for each; by default of one worker."""
+    trial = trial or DdpConfig()
+    bundle = {"CPU": ray_config.cpus_per_trial, "GPU": gpus_of(ray_config, trial)}
     needed = {kind: amount for kind, amount in bundle.items() if amount}
     from ray import tune
 
-    return tune.PlacementGroupFactory([needed] * workers)
+    return tune.PlacementGroupFactory([needed] * trial.workers)
 
 
 def bundles_of_trial(ray_config: RayConfig, config: dict[str, Any]) -> "tune.PlacementGroupFactory":
     """Returns the resources of the trial in Tune's config."""
     job = job_from_config(config) if config else None
-    workers = spec_from_plain(job.spec).config.trial.workers if job else 1
-    return bundles_of(ray_config, workers=workers)
+    return bundles_of(ray_config, spec_from_plain(job.spec).config.trial if job else None)
 
 
 def check_code(code: str, libraries: Mapping[str, str], config: TrialConfig | None = None) -> None:

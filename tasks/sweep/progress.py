@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dml_core.trials.spec import TrialRecord
+from tasks.sweep.nodes import NodeCount
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class SweepProgress:
     """Best validation score of each arm so far."""
     seconds_left: float | None = None
     """An estimate; None before a trial has ended or reported two epochs."""
+    nodes: int = 0
+    """Nodes of a joined cluster that can run trials; 0 if they are not counted."""
+    nodes_requested: int = 0
+    """Nodes that the cluster's autoscaler starts at the moment."""
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the progress as plain values."""
@@ -66,6 +71,8 @@ class ProgressTracker:
         self._durations: list[float] = []
         self._ended: dict[str, str] = {}
         self._best: dict[str, float] = {}
+        self.nodes: NodeCount | None = None
+        """Of a joined cluster; None on this machine alone."""
 
     def start(self, trial_id: str) -> None:
         """Records that a trial runs; a restarted one keeps its first start."""
@@ -102,6 +109,8 @@ class ProgressTracker:
             failed=counts["failed"],
             best=dict(self._best),
             seconds_left=self._estimate_seconds_left(),
+            nodes=self.nodes.there if self.nodes else 0,
+            nodes_requested=self.nodes.requested if self.nodes else 0,
         )
 
     def _estimate_seconds_left(self) -> float | None:
@@ -195,6 +204,8 @@ def _headline(progress: SweepProgress) -> str:
     for name in ("pruned", "diverged", "collapsed", "failed"):
         if count := getattr(progress, name):
             counts.append(f"{count} {name}")
+    if progress.nodes or progress.nodes_requested:
+        counts.append(NodeCount(progress.nodes, progress.nodes_requested).describe())
     return f"{progress.study}, {progress.phase}: {', '.join(counts)}; " + format_seconds(
         progress.seconds_left
     )

@@ -34,6 +34,7 @@ from tasks.sweep.conductor import (
 )
 from tasks.sweep.job import TrialJob
 from tasks.sweep.node_data import describe_data, open_ledger, remember_sources
+from tasks.sweep.nodes import need_of
 from tasks.sweep.progress import ProgressTracker, SweepProgress
 
 LOGGER = logging.getLogger(__name__)
@@ -113,16 +114,17 @@ def run_sweep(
         if conductor.has_next():
             from tasks.sweep.tune import run_tune_job
 
-            workers = max(study.arm_config(arm.name).trial.workers for arm in study.arms)
-            with connect(pipeline.ray, workers=workers):
-                tracker.num_concurrent = count_concurrent(pipeline.ray, workers=workers)
+            trials_of_arms = [study.arm_config(arm.name).trial for arm in study.arms]
+            needs = list({need_of(pipeline.ray, trial): None for trial in trials_of_arms})
+            with connect(pipeline.ray, workers=max(trial.workers for trial in trials_of_arms)):
+                tracker.num_concurrent = count_concurrent(pipeline.ray, needs)
                 _compute_frozen_trunks(study, pipeline)
                 run_tune_job(
                     conductor,
                     pipeline,
                     folder=folder / TUNE_FOLDER,
                     make_job=_make_job_maker(conductor, pipeline, ledger),
-                    workers=workers,
+                    needs=needs,
                     check_held=store.check_held,
                 )
         store.check_held()

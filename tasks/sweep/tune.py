@@ -2,10 +2,11 @@
 
 import json
 import logging
+import math
 import shutil
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -31,10 +32,13 @@ from tasks.sweep.job import (
     job_to_config,
     run_tune_trial,
 )
+from tasks.sweep.nodes import TrialNeed, count_nodes, need_of
 from tasks.sweep.worker import MESSAGES
 
 LOGGER = logging.getLogger(__name__)
 
+SECONDS_BETWEEN_COUNTS = 2.0
+"""Between two counts of the nodes of a joined cluster."""
 MakeJob = Callable[[TrialSpec], TrialJob]
 
 
@@ -166,11 +170,13 @@ class LedStopper(_OnDriver, Stopper):
         *,
         timeout_seconds: float = 0.0,
         check_held: Callable[[], None] = lambda: None,
+        counts_nodes: bool = False,
     ) -> None:
         self._conductor = conductor
         self._timeout_seconds = timeout_seconds
         self._check_held = check_held
         self._started = time.monotonic()
+        self._next_count = self._started if counts_nodes else math.inf
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Stops no single trial."""
@@ -181,7 +187,13 @@ class LedStopper(_OnDriver, Stopper):
         with self._conductor.kept_errors():
             self._check_time()
             self._check_held()
+            self._count_nodes()
         return self._conductor.must_stop
+
+    def _count_nodes(self) -> None:
+        if time.monotonic() >= self._next_count:
+            self._next_count = time.monotonic() + SECONDS_BETWEEN_COUNTS
+            self._conductor.note_nodes(count_nodes())
 
     def _check_time(self) -> None:
         if 0 < self._timeout_seconds <= time.monotonic() - self._started:
@@ -222,7 +234,7 @@ def run_tune_job(
     *,
     folder: Path,
     make_job: MakeJob,
-    workers: int = 1,
+    needs: Sequence[TrialNeed] = (),
     check_held: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs all trials of a conductor on the joined cluster.
@@ -236,7 +248,7 @@ def run_tune_job(
         pipeline: the resources of a trial's workers, and the time limit of the sweep.
         folder: for Tune's own files.
         make_job: returns the job of a trial's worker.
-        workers: largest number of workers of a trial.
+        needs: the different resources of trials; by default one worker.
         check_held: raises when another driver has taken over.
     """
     # The conductor reports dead workers.
@@ -247,7 +259,8 @@ def run_tune_job(
     name = f"job-{uuid.uuid4().hex[:8]}"
     ray_config, sweep = pipeline.ray, pipeline.sweep
     # A function is called for each trial, and is pickled to every worker with its imports.
-    bundles = bundles_of(ray_config) if workers == 1 else partial(bundles_of_trial, ray_config)
+    is_plain = set(needs) <= {need_of(ray_config)}
+    bundles = bundles_of(ray_config) if is_plain else partial(bundles_of_trial, ray_config)
     trainable = tune.with_resources(run_tune_trial, bundles)
     tuner = tune.Tuner(
         trainable,
@@ -256,7 +269,7 @@ def run_tune_job(
             scheduler=LedScheduler(conductor),
             # The searcher ends the job.
             num_samples=-1,
-            max_concurrent_trials=count_concurrent(ray_config, workers=workers),
+            max_concurrent_trials=count_concurrent(ray_config, needs),
             reuse_actors=True,
             trial_name_creator=_name_trial,
             trial_dirname_creator=_name_trial,
@@ -269,7 +282,10 @@ def run_tune_job(
             failure_config=tune.FailureConfig(max_failures=0),
             callbacks=[LedCallback(conductor), SilentProgress()],
             stop=LedStopper(
-                conductor, timeout_seconds=sweep.timeout_seconds, check_held=check_held
+                conductor,
+                timeout_seconds=sweep.timeout_seconds,
+                counts_nodes=ray_config.address != "local",
+                check_held=check_held,
             ),
             verbose=0,
         ),

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -80,6 +80,8 @@ class Cluster:
         self.temporary = tempfile.mkdtemp(prefix="ray-")
         self.port = find_free_port("127.0.0.1")
         self.address = ""
+        self.dashboard = ""
+        """Address that accepts jobs, if it was started."""
 
     def start(self) -> "Cluster":
         """Starts both nodes and waits until they are up."""
@@ -88,10 +90,21 @@ class Cluster:
         self._start_node(worker, self.worker_environment, printed=STARTED)
         return self
 
-    def start_head(self) -> None:
-        """Starts the first node and waits until it is up."""
+    def start_head(self, *, dashboard: bool = False, options: Sequence[str] = ()) -> None:
+        """Starts the first node and waits until it is up.
+
+        Args:
+            dashboard: also starts the dashboard, which accepts jobs.
+            options: further ones of `ray start`.
+        """
         head = ["--head", f"--port={self.port}", f"--num-cpus={self.cpus}", "--num-gpus=0"]
-        head += ["--include-dashboard=false", f"--temp-dir={self.temporary}"]
+        head += [f"--include-dashboard={str(dashboard).lower()}", f"--temp-dir={self.temporary}"]
+        # By default all clusters of a machine want port 10001, and end if they cannot have it.
+        head += [f"--ray-client-server-port={find_free_port('127.0.0.1')}", *options]
+        if dashboard:
+            port = find_free_port("127.0.0.1")
+            head += [f"--dashboard-port={port}", "--dashboard-host=127.0.0.1"]
+            self.dashboard = f"http://127.0.0.1:{port}"
         self.address = self._start_node(head, {}, printed=JOINED_BY).group(1)
 
     def trial_workers(self, node: int) -> list[psutil.Process]:
