@@ -28,6 +28,7 @@ from flows.commands import (
     search,
     servers,
     studies,
+    submit,
     train,
 )
 from flows.commands import open as open_pages
@@ -61,7 +62,7 @@ add_groups(
         "Take a model away": (export, search),
         "Train one model": (prepare, train, evaluate, explain),
         "Project and data": (init, data, disk),
-        "Servers and machine": (servers, schedule, doctor),
+        "Servers and machine": (servers, schedule, submit, doctor),
     },
 )
 

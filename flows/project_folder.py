@@ -9,7 +9,7 @@ _NEEDS = frozenset(
     {
         *("ask", "baseline", "check", "clean", "compare", "disk", "export", "history", "index"),
         *("logs", "open", "plan", "prepare", "run", "schedule", "search", "serve", "stage"),
-        *("studies", "train"),
+        *("studies", "submit", "train"),
     }
 )
 """Commands that read the project's params.yaml or its studies."""

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from dml_core.studies.loading import check_batches, is_file_itself, load_study
 from dml_core.studies.resolved import ResolvedStudy
 
 STUDIES_FOLDER = Path("studies")
+CONDUCTED = "DML_CONDUCTED_BY_CLUSTER"
+"""Environment variable of a run that `dml submit` handed to a cluster."""
 SEEDS_SUFFIX = ".seeds.json"
 
 
@@ -163,12 +165,24 @@ def load_context(request: StudyRequest) -> StudyContext:
     if filled.study_text is None:
         check_study_exists(request.study)
     project, study = _parse_study(filled)
-    context = StudyContext(request, project, study)
+    context = StudyContext(request, _place(project), study)
     for data in context.datasets:
         if is_prepared(data):
             train = open_development(data).train
             check_batches(study, TrainingSize(train.num_classes, len(train)))
     return context
+
+
+def _place(project: ProjectConfig) -> ProjectConfig:
+    """Returns the parameters of a run that a cluster conducts: `local` means that cluster.
+
+    Not an override, which would give the study another folder.
+    """
+    pipeline = project.pipeline
+    if not os.environ.get(CONDUCTED) or pipeline.ray.address != "local":
+        return project
+    ray = pipeline.ray.model_copy(update={"address": "auto"})
+    return replace(project, pipeline=pipeline.model_copy(update={"ray": ray}))
 
 
 def _fill_texts(request: StudyRequest) -> StudyRequest:

@@ -27,17 +27,13 @@ class RayConfig(Section):
     the others free; 0 sets no limit."""
     elastic: bool = False
     """The cluster starts nodes when trials wait and stops idle ones (an autoscaler). A sweep then
-    requests nodes for max_concurrent trials and waits for them, also where the cluster has none."""
+    requests nodes for max_concurrent trials and waits for them, also where the cluster has none.
+    Has no effect with address=local."""
     connect_timeout_seconds: float = Field(default=15.0, gt=0)
     """Timeout for connecting to a running cluster."""
 
     @model_validator(mode="after")
     def _check_elastic(self) -> Self:
-        if self.elastic and self.address == "local":
-            raise ValueError(
-                "ray.elastic=true needs a cluster with an autoscaler, since the nodes of "
-                "ray.address=local are this machine. Use ray.address=auto or host:port"
-            )
         if self.elastic and not self.max_concurrent:
             raise ValueError(
                 "ray.elastic=true needs ray.max_concurrent, the number of trials to request nodes "

@@ -1,4 +1,4 @@
-"""dml logs: the events of a study's runs."""
+"""dml logs: the events of a study's runs, and the output of a submitted one."""
 
 import json
 import time
@@ -17,6 +17,8 @@ from flows.commands.terminal import (
 )
 
 _SECONDS_BETWEEN_READS = 0.5
+_SECONDS_UNTIL_KNOWN = 30.0
+"""Ray knows how a job ended a moment after its output has."""
 commands = typer.Typer()
 
 
@@ -32,9 +34,18 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow the log until the run ends.")
     ] = False,
+    address: Annotated[
+        str, typer.Option(help="Of a run handed over with dml submit: the cluster's dashboard.")
+    ] = "",
     as_json: JsonLinesOption = False,
 ) -> None:
-    """Show the events of the newest run of a study: stages, trials, nodes, epochs, errors."""
+    """Show the events of the newest run of a study: stages, trials, nodes, epochs, errors.
+
+    With --address, show what a run prints that was handed over with dml submit.
+    """
+    if address:
+        _show_submitted(study, address=address, follow=follow)
+        return
     from tasks.run_log import describe_line, list_logs
     from tasks.study import StudyRequest, load_context
 
@@ -56,6 +67,27 @@ def logs(
             f"the log has no trial {trial!r}. Its trials: {listed or 'none'}. "
             "For older runs too: --all"
         )
+
+
+def _show_submitted(study: str, *, address: str, follow: bool) -> None:
+    """Prints the output of a submitted run; ends with 1 if the run has failed."""
+    from tasks.submission import JobClient
+
+    client = JobClient(address)
+    run = client.find(study)
+    if follow:
+        client.follow_log(run.job, _print_text)
+        run = client.wait(run.job, lambda run: run.has_ended, seconds=_SECONDS_UNTIL_KNOWN)
+    else:
+        _print_text(client.read_log(run.job))
+    say(f"{run.job}: {run.status.lower()}")
+    if run.status == "FAILED":
+        raise SystemExit(1)
+
+
+def _print_text(text: str) -> None:
+    for line in text.splitlines():
+        say(line)
 
 
 def _read_all(paths: list[Path]) -> Iterator[Mapping[str, Any]]:

@@ -28,11 +28,28 @@ SplitOption = Annotated[str, typer.Option(help="test or validation.")]
 StudyArgument = Annotated[str, typer.Argument(help="Name of a study, as in studies/NAME.yaml.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
+AddressOption = Annotated[
+    str,
+    typer.Option(
+        help="Dashboard of a Ray cluster's head, as in http://head:8265.",
+        envvar="RAY_API_SERVER_ADDRESS",
+    ),
+]
 DEFAULT_PARAMS = Path("params.yaml")
 PIPE_WIDTH = 1000
 """Characters; rich assumes 80 otherwise and breaks words."""
 # Codes that move the cursor, clear the screen or change the writing direction; not newline and tab.
 _CONTROL_CODES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def check_address(address: str) -> str:
+    """Returns the address of a cluster; raises ValueError if none was given."""
+    if not address:
+        raise ValueError(
+            "--address must name the cluster, as in --address http://head:8265; "
+            "RAY_API_SERVER_ADDRESS in the environment does so for all commands."
+        )
+    return address
 
 
 @cache

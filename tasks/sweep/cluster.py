@@ -213,7 +213,7 @@ def count_concurrent(config: RayConfig, needs: Sequence[TrialNeed] = ()) -> int:
     """
     needs = needs or [need_of(config)]
     most = count_most(config, needs)
-    if config.elastic:
+    if config.elastic and config.address != "local":
         return most
     import ray
 

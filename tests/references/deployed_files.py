@@ -32,8 +32,7 @@ def compose_services() -> dict[str, Any]:
 
 def objects(kind: str) -> list[Any]:
     """Returns the Kubernetes objects of a kind."""
-    found = [each for name in ("cluster", "job") for each in load(f"kuberay/{name}.yaml")]
-    return [each for each in found if each["kind"] == kind]
+    return [each for each in load("kuberay/cluster.yaml") if each["kind"] == kind]
 
 
 def ray_groups() -> list[Any]:
@@ -43,9 +42,8 @@ def ray_groups() -> list[Any]:
 
 
 def pod_templates() -> list[Any]:
-    """Returns the templates of the head, of the workers and of the pod that hands in the job."""
-    (job,) = objects("RayJob")
-    return [*(group["template"] for group in ray_groups()), job["spec"]["submitterPodTemplate"]]
+    """Returns the templates of the head and of the workers."""
+    return [group["template"] for group in ray_groups()]
 
 
 def read_unit(path: Path) -> configparser.ConfigParser:
