@@ -80,7 +80,8 @@ ENTRIES = {
     # Where the work of a stage is done changes no number: nodes and this machine give equal bits.
     "prepare": (
         "tasks.prepare",
-        {"dml_core/config", "tasks/prepare.py", "tasks/prepare_on_nodes.py", "tasks/sweep"},
+        {"dml_core/config", "dml_core/trials", "tasks/prepare.py", "tasks/prepare_on_nodes.py"}
+        | {"tasks/sweep"},
     ),
     "sweep": ("tasks.sweep.run", set()),
     "evaluate": ("tasks.evaluate", {"dml_core/config", "tasks/sweep"}),
