@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows.commands.submit import _make_command
+from tasks.study import CONDUCTED, StudyRequest, load_context
 from tasks.submission import _make_entrypoint
 from tests.references.ray_clusters import Cluster, free_port
 from tests.references.running_servers import run_dml, wait_for
@@ -49,6 +50,16 @@ def test_the_command_line_keeps_names_and_values_apart(tmp_path):
     assert os.popen(line).read() == "$HOME; ls\n"  # noqa: S605
     elsewhere = _make_entrypoint(["echo", "reached"], str(tmp_path / "it's away"))
     assert "has no folder" in os.popen(elsewhere).read()  # noqa: S605
+
+
+def test_a_submitted_run_uses_its_cluster_and_the_folders_of_the_study(project, monkeypatch):
+    monkeypatch.chdir(project)
+    request = StudyRequest(study="main")
+    assert load_context(request).project.pipeline.ray.address == "local"
+    monkeypatch.setenv(CONDUCTED, "1")
+    placed = load_context(request)
+    assert placed.project.pipeline.ray.address == "auto"
+    assert placed.sweep_folder == Path("results/main/sweep")
 
 
 def test_a_command_without_an_address_says_how_to_give_one(project):
