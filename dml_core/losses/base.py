@@ -97,10 +97,8 @@ class MetricLoss(nn.Module, ABC):
 
         Such a loss has a module `loss` for whole embeddings, and others in `shorter` by length.
         """
-        length = str(embeddings.shape[1])
-        shorter: nn.ModuleDict = self.shorter  # type: ignore[assignment]
-        found: nn.Module = shorter[length] if length in set(shorter) else self.loss
-        return found
+        length, shorter = embeddings.shape[1], self.config.matryoshka[:-1]
+        return self.get_submodule(f"shorter.{length}" if length in shorter else "loss")
 
     @abstractmethod
     def compute(self, embeddings: Tensor, labels: Tensor, anchors: Tensor | None) -> Tensor:

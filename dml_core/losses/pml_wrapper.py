@@ -71,7 +71,9 @@ class PmlLoss(MetricLoss):
         if problems or loss is None:
             raise ConfigError("loss", problems)
         self.loss, self.miner = loss, parts.get("miner")
-        self.shorter = nn.ModuleDict({str(n): build(n) for n in config.matryoshka[:-1]})
+        # Those of other lengths can be built if this one can.
+        shorter = {str(length): build(length) for length in config.matryoshka[:-1]}
+        self.shorter = nn.ModuleDict({n: each for n, each in shorter.items() if each is not None})
         if self.has_memory:
             # That package keeps these two as plain attributes, which no checkpoint would hold.
             self.register_buffer("queue", torch.zeros(2, dtype=torch.int64))
