@@ -1,7 +1,7 @@
 """The figure of what a search costs: R@1 over bytes of an image, and over queries a second."""
 
 from pathlib import Path
-from statistics import fmean
+from statistics import median
 from typing import Any
 
 from dml_core.analysis.observations import Observations
@@ -45,7 +45,8 @@ def _make_panel(study: ResolvedStudy, observations: Observations, number: str) -
             costs = observations.scalars(f"search.{kind}_{number}").get(arm.name)
             recalls = observations.scalars(f"search.{kind}_recall_at_1").get(arm.name)
             if costs and recalls:
-                point = make_point(fmean(costs.values()), recalls)
+                # The median of the rounds: a slow moment of the machine does not count.
+                point = make_point(median(costs.values()), recalls)
                 series.append(Series(f"{arm.name}, {kind}", (point,)))
     return Panel(f"search.recall_at_1 over {number}", tuple(series), _AXES[number])
 
@@ -54,13 +55,15 @@ def _draw(plt: Any, study: ResolvedStudy, panels: list[Panel], layout: Layout) -
     columns = min(layout.columns, len(panels))
     rows = -(-len(panels) // columns)
     arms = [arm.name for arm in study.arms]
-    height = 3.1 * rows + 0.2 * (2 + len(SEARCH_INDEXES) // columns + len(arms) / columns)
+    lines = -(-max(len(SEARCH_INDEXES), len(arms)) // columns)
+    height = 3.1 * rows + 0.2 * lines + 0.2
     canvas, grid = plt.subplots(
         rows, columns, figsize=(layout.width_inches, height), squeeze=False, layout="constrained"
     )
     for axes, panel in zip(grid.flat, panels, strict=True):
         _draw_panel(axes, panel, arms)
-    canvas.legend(handles=_make_handles(arms), loc="outside lower left", ncols=2 * columns)
+    handles = _make_handles(arms, length=lines * columns)
+    canvas.legend(handles=handles, loc="outside lower left", ncols=2 * columns)
     return canvas
 
 
@@ -86,7 +89,8 @@ def _draw_point(axes: Any, point: Point, arm: int, kind: int) -> None:
     )  # fmt: skip
 
 
-def _make_handles(arms: list[str]) -> list[Any]:
+def _make_handles(arms: list[str], *, length: int) -> list[Any]:
+    """Returns the marks of the indexes, then the colours of the arms, each filled to a length."""
     from matplotlib.lines import Line2D
 
     marks = [
@@ -97,4 +101,7 @@ def _make_handles(arms: list[str]) -> list[Any]:
         Line2D([], [], color=COLORS[place % len(COLORS)], linewidth=4, label=plain(arm))
         for place, arm in enumerate(arms)
     ]
-    return marks + colors
+    empty = Line2D([], [], linestyle="none", label=" ")
+    return [
+        handle for group in (marks, colors) for handle in (*group, *[empty] * (length - len(group)))
+    ]
