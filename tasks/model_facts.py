@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from dml_core.analysis.estimates import estimate_mean
+from dml_core.analysis.estimates import estimate_interval
 from dml_core.analysis.observations import answer_metric
 from dml_core.config.data import DataBase
 from dml_core.config.loading import to_flat_dict
@@ -118,8 +118,8 @@ def _list_scores(
     found = []
     for name in sorted(names, key=lambda each: each != first):
         values = [numbers[name] for numbers in by_seed.values() if name in numbers]
-        estimate = estimate_mean(values) if len(values) > 1 else None
-        interval = (float(estimate.low), float(estimate.high)) if estimate else None
+        is_share = unit_of(name).is_share
+        interval = estimate_interval(values, is_share=is_share) if len(values) > 1 else None
         found.append(Score(name, own[name], fmean(values), interval, len(values)))
     return tuple(found)
 

@@ -10,6 +10,7 @@ from dml_core.analysis.estimates import (
     ArmMeans,
     Interval,
     compute_mean,
+    estimate_interval,
     estimate_mean,
     find_discoveries,
 )
@@ -89,7 +90,7 @@ def find_beaten(
 
 
 def estimate_arms(
-    scores_by_arm: Mapping[str, Scores], *, higher_is_better: bool = True
+    scores_by_arm: Mapping[str, Scores], *, higher_is_better: bool = True, is_share: bool = False
 ) -> dict[str, dict[str, float]]:
     """Returns the numbers that belong beside each arm's mean, for arms with two or more seeds.
 
@@ -99,8 +100,8 @@ def estimate_arms(
     tested = {arm: scores for arm, scores in scores_by_arm.items() if len(scores) > 1}
     found: dict[str, dict[str, float]] = {}
     for arm, scores in tested.items():
-        estimate = estimate_mean(list(scores.values()))
-        found[arm] = {"low": float(estimate.low), "high": float(estimate.high)}
+        low, high = estimate_interval(list(scores.values()), is_share=is_share)
+        found[arm] = {"low": low, "high": high}
     if len(tested) < 2:
         return found
     means = ArmMeans.of(list(tested.values()))

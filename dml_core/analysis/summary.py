@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dml_core.analysis.estimates import Interval, compute_mean, estimate_mean
+from dml_core.analysis.estimates import Interval, compute_mean, estimate_interval
 from dml_core.analysis.factors import Coordinates, FactorEffect, pool_factors
 from dml_core.analysis.recommendation import (
     Recommendation,
@@ -157,7 +157,7 @@ def _summarize_arm(
     unit: Unit,
 ) -> ArmSummary:
     values = list(scores.values())
-    estimate = estimate_mean(values) if len(values) > 1 else None
+    several = len(values) > 1
     to_best = comparisons[arm, best] if best and arm != best else None
     # The reference of others is compared with the best arm too.
     is_reference = arm in references.values() and arm not in references
@@ -172,7 +172,7 @@ def _summarize_arm(
         arm=arm,
         num_seeds=len(values),
         mean=compute_mean(values) if values else None,
-        interval=(float(estimate.low), float(estimate.high)) if estimate else None,
+        interval=estimate_interval(values, is_share=unit.is_share) if several else None,
         comparison=comparison,
         to_best=to_best,
         beats_untrained=beats_untrained,

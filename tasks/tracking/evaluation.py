@@ -16,7 +16,7 @@ from dml_core.config import TrialConfig
 from dml_core.config.image_changes import is_of_changed_images
 from dml_core.config.loading import to_flat_dict
 from dml_core.measures.results import GRID_FILE, WinnerFolder, best_winner, read_scores
-from dml_core.studies.metrics import is_higher_better
+from dml_core.studies.metrics import is_higher_better, unit_of
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.trials.spec import TrialSpec
 from dml_core.trials.store import open_store
@@ -330,7 +330,9 @@ def _estimate(scores: Scores) -> dict[str, dict[str, float]]:
             arm: {seed: each[name] for seed, each in by_seed.items() if _is_finite(each.get(name))}
             for arm, by_seed in scores.items()
         }
-        estimates = estimate_arms(by_arm, higher_is_better=is_higher_better(name))
+        estimates = estimate_arms(
+            by_arm, higher_is_better=is_higher_better(name), is_share=unit_of(name).is_share
+        )
         for arm, numbers in estimates.items():
             found[arm] |= {f"{name}.{kind}": value for kind, value in numbers.items()}
     return found

@@ -11,6 +11,7 @@ from dml_core.analysis.estimates import (
     ArmMeans,
     Contrasts,
     count_seeds_needed,
+    estimate_interval,
     estimate_mean,
     find_discoveries,
     next_level,
@@ -186,3 +187,10 @@ def test_more_seeds_than_anyone_runs_are_not_counted():
     assert MOST_SEEDS == 1000
     with pytest.raises(ValueError, match=r"distance > 0.*Got"):
         count_seeds_needed((0.1, 0.1), distance=0.0, level=0.025)
+
+
+def test_the_interval_of_a_share_stays_within_0_and_1():
+    # Two seeds: mean 0.99, error 0.01, t = 12.71, so the bare interval is 0.863 to 1.117.
+    assert estimate_interval([0.98, 1.0], is_share=True) == (pytest.approx(0.863, abs=1e-3), 1.0)
+    low, high = estimate_interval([0.98, 1.0], is_share=False)
+    assert (low, high) == (pytest.approx(0.863, abs=1e-3), pytest.approx(1.117, abs=1e-3))
