@@ -26,6 +26,9 @@ ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 STOP_SECONDS = 60
 """Time of a stopped run to save its progress, before Ray kills it."""
 _SECONDS_BETWEEN_LOOKS = 0.3
+_NO_AGENT = "No available agent"
+"""In Ray's message from a head whose agent for jobs does not run yet."""
+_AGENT_SECONDS = 60
 _VARIABLES = {
     CONDUCTED: "1",
     # As Ctrl-C: a run's private Prefect server ignores it, and hears from the run how it ended.
@@ -96,12 +99,23 @@ class JobClient:
                 )
         name = f"dml-{studies[0]}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
         with _explained(self.address):
-            return self._client.submit_job(
-                entrypoint=_make_entrypoint(command, folder),
-                submission_id=name,
-                runtime_env={"env_vars": _VARIABLES},
-                metadata={STUDIES: " ".join(studies)},
-            )
+            return self._start_job(name, _make_entrypoint(command, folder), studies)
+
+    def _start_job(self, name: str, entrypoint: str, studies: Sequence[str]) -> str:
+        """Submits a job; a head that has just started first needs some seconds for its agent."""
+        deadline = time.monotonic() + _AGENT_SECONDS
+        while True:
+            try:
+                return self._client.submit_job(
+                    entrypoint=entrypoint,
+                    submission_id=name,
+                    runtime_env={"env_vars": _VARIABLES},
+                    metadata={STUDIES: " ".join(studies)},
+                )
+            except RuntimeError as error:
+                if _NO_AGENT not in str(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(1)
 
     def find(self, study: str) -> SubmittedRun:
         """Returns the newest run of a study.

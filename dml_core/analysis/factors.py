@@ -49,8 +49,13 @@ def read_coordinates(study: ResolvedStudy) -> dict[str, dict[str, Any]]:
     found = {}
     for arm in study.arms:
         config = to_flat_dict(study.arm_config(arm.name))
-        found[arm.name] = {key: config.get(key) for key in keys}
+        found[arm.name] = {key: _as_hashable(config.get(key)) for key in keys}
     return found
+
+
+def _as_hashable(value: Any) -> Any:
+    # A list such as loss.matryoshka is one value of its key.
+    return tuple(value) if isinstance(value, list) else value
 
 
 def pool_factors(

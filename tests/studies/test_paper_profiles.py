@@ -49,4 +49,6 @@ def test_the_first_step_of_each_kind_of_arm_gives_a_finite_loss(root, name):
         batch, inputs = next(training_batches(state))
         loss = take_step(state, step=0, batch=batch, inputs=inputs)
         assert math.isfinite(loss), arm
-        assert tuple(inputs.shape[1:]) == (3, 32, 32)
+        # A frozen trunk is replaced by its cached features.
+        is_cached = config.trunk.train == "none"
+        assert is_cached or tuple(inputs.shape[1:]) == (3, 32, 32), arm

@@ -70,3 +70,18 @@ def test_the_coordinates_are_the_values_of_the_keys_that_an_arm_sets(tmp_path):
         "a": {"loss.name": "triplet", "model.embedding_dim": 64},
         "b": {"loss.name": "triplet", "model.embedding_dim": 32},
     }
+
+
+def test_a_list_is_one_value_of_its_key(tmp_path):
+    text = """
+question: q
+arms:
+  plain: {model.embedding_dim: 32}
+  short: {model.embedding_dim: 32, loss.matryoshka: [8, 32]}
+  long: {model.embedding_dim: 64}
+  both: {model.embedding_dim: 64, loss.matryoshka: [8, 64]}
+"""
+    coordinates = read_coordinates(read_study(tmp_path, text))
+    assert coordinates["short"]["loss.matryoshka"] == (8, 32)
+    scores = {arm: {0: 0.5, 1: 0.6} for arm in coordinates}
+    assert {effect.key for effect in pool_factors(scores, coordinates)} <= {"model.embedding_dim"}
