@@ -216,9 +216,13 @@ def is_stage_stale(
 def _has_other_own_code(request: StudyRequest) -> bool:
     """Returns whether a study's results are of other own code than it names now.
 
-    dvc.yaml does not name the files of own code.
+    dvc.yaml does not name the files of own code. A study with mistakes names none; its stages
+    report them.
     """
-    context = load_context(request)
+    try:
+        context = load_context(request)
+    except ConfigError:
+        return False
     now = hash_own_code(context.study)
     if not now:
         return False

@@ -104,6 +104,8 @@ class Cluster:
         if dashboard:
             port = find_free_port("127.0.0.1")
             head += [f"--dashboard-port={port}", "--dashboard-host=127.0.0.1"]
+            # The agent starts jobs. On its usual port it fails as soon as another cluster has one.
+            head.append(f"--dashboard-agent-listen-port={find_free_port('127.0.0.1')}")
             self.dashboard = f"http://127.0.0.1:{port}"
         self.address = self._start_node(head, {}, printed=JOINED_BY).group(1)
 
