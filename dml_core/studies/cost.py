@@ -72,6 +72,8 @@ _REFERENCE_RATE = 367.0
 _REFERENCE_OPERATIONS = 4.089
 """Billions per image, as torchvision counts them."""
 _REFERENCE_SIZE_PX = 224
+_TIMM_BASE = "vit_base_patch16"
+"""Names of timm with the layers of torchvision's vit_b_16, and so its number of operations."""
 _VALIDATION_SHARE = 1 / 3
 """Assumption: the forward pass takes a third of a training step."""
 
@@ -156,6 +158,8 @@ def _count_operations(config: TrialConfig) -> float:
     import torchvision.models as library
 
     library_name, _, name = config.model.backbone.partition(":")
+    if library_name == "timm" and name.startswith(_TIMM_BASE):
+        library_name, name = "torchvision", "vit_b_16"
     if library_name != "torchvision":
         raise ValueError(
             f"model.backbone={config.model.backbone} has no published number of operations here. "

@@ -86,7 +86,8 @@ def test_the_best_model_is_scored_by_class(project, evaluated, monkeypatch):
 
 def test_requested_measures_are_written(evaluated):
     measures = json.loads((evaluated / "measures.json").read_text())
-    assert set(measures["scalars"]) == {"cost.step_seconds", "cost.memory_mib"}
+    names = ("step_seconds", "memory_mib", "trained_parameters")
+    assert set(measures["scalars"]) == {f"cost.{name}" for name in names}
     assert set(measures["curves"]["gradient.positive"]) == {"anchor", "untrained"}
     assert set(measures["curves"]["gradient.negative"]["anchor"]) == {"0", "1"}
 

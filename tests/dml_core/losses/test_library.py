@@ -81,7 +81,7 @@ def test_the_signature_has_the_names_and_defaults_of_the_config():
     parameters = inspect.signature(ProxyAnchorLoss).parameters
     assert set(parameters) == {
         *("num_classes", "embedding_dim", "generator"),
-        *("alpha", "delta", "proxy_ratio"),
+        *("alpha", "delta", "proxy_ratio", "matryoshka"),
     }
     assert parameters["alpha"].default == ProxyAnchorConfig().alpha
     assert parameters["num_classes"].default is inspect.Parameter.empty

@@ -75,7 +75,10 @@ def test_measured_metrics_need_their_measure_in_the_study(tmp_path, figure, need
             "{kind: matrices, y: table.hardest_distances, group: loss.name}",
             "figure.group must be left out",
         ),
-        ("{y: cost.seconds}", "must be one of cost.step_seconds, cost.memory_mib. Got 'cost.sec"),
+        (
+            "{y: cost.seconds}",
+            "cost.trained_parameters. Got 'cost.seconds'. Did you mean 'step_sec",
+        ),
     ],
 )
 def test_measured_metrics_need_their_kind_of_figure(tmp_path, figure, problem):

@@ -50,7 +50,7 @@ def test_all_studies_are_summed_and_one_without_the_profile_is_named(capsys):
     assert "main has no profile 'paper'" in said
     assert re.search(r"expansion 10 30 [\d.]+ GPU hours", said)
     trials = [int(found) for found in re.findall(r" (\d+) [\d,]+\.\d GPU hours", said)]
-    assert len(trials) == 22
+    assert len(trials) == 25
     assert f"{sum(trials)} trials, " in said
 
 

@@ -14,7 +14,8 @@ from tests.references.official_layouts import write_cub200, write_image
 def test_every_dataset_of_the_configuration_has_a_source():
     union = typing.get_args(DataConfig)[0]
     names = {kind.model_fields["name"].default for kind in typing.get_args(union)}
-    assert set(SOURCES) == names
+    # A reader of one's own code is found by its name.
+    assert set(SOURCES) == {name for name in names if not name.startswith("python:")}
 
 
 def test_the_name_chooses_the_source(tmp_path: Path):
