@@ -28,7 +28,7 @@ def test_shares_are_given_in_percent_and_missing_arms_are_named(tmp_path):
     assert found.verdicts[1] == (
         "batch_size-60: no score. cannot tell from batch_size-90: batch_size-60 has no score"
     )
-    assert found.verdicts[2] == "batch_size-90: recall_at_1 63.5 % (19.0 to 108.0), best"
+    assert found.verdicts[2] == "batch_size-90: recall_at_1 63.5 % (19.0 to 100.0), best"
     assert found.text.startswith(f"{found.recommendation}\nbatch_size-30: ")
     assert found.recommendation.endswith("(dml run asked --until-decided adds them).")
     assert "| test.recall_at_1 |" in found.markdown
