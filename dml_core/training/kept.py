@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from dml_core.training.checkpoint import (
@@ -169,12 +168,7 @@ class UploadedEpochs:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # Also after an error, an epoch that is on its way is recorded.
         self._pool.shutdown()
 

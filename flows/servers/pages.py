@@ -19,6 +19,8 @@ from flows.servers.record import ServerRecord, load_records
 
 FLOW_NAME = "ablation"
 _COMPARISON = re.compile(r"/#/compare-runs\?(\S+)")
+_MACHINE_LEARNING = "workflowType=machine_learning"
+"""MLflow's pages show traces of language models otherwise, and no models and datasets."""
 _TIMEOUT_SECONDS = 5.0
 
 
@@ -87,7 +89,8 @@ def _find_mlflow(compare_url: str, record: ServerRecord | None) -> StudyPage:
     if not server:
         return StudyPage(title, "", advice="no server is up; start it with: dml up")
     experiments = json.loads(parse_qs(found[1])["experiments"][0])
-    return StudyPage(title, f"{server}/#/experiments/{experiments[0]}/runs", f"{server}{found[0]}")
+    table = f"{server}/#/experiments/{experiments[0]}/runs?{_MACHINE_LEARNING}"
+    return StudyPage(title, table, f"{server}{found[0]}&{_MACHINE_LEARNING}")
 
 
 def _find_prefect(study: str, record: ServerRecord | None) -> StudyPage:

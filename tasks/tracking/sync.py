@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, get_args
 
 from dml_core.config.pipeline import MlflowConfig
@@ -285,12 +284,7 @@ class SweepRecorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _note(self, spec: TrialSpec, record: TrialRecord | None = None) -> None:

@@ -47,6 +47,7 @@ def test_the_undisturbed_sweep_has_each_trial_and_epoch_once(ground):
         ("code-edited", 0, 2),
         ("cluster-killed", 1, 5),
         ("cluster-lost", 2, 4),
+        ("bucket-away", 1, 3),
     ],
 )
 def test_nothing_is_lost(ground, fault, ended, epoch):

@@ -49,7 +49,7 @@ def test_an_unknown_fault_is_refused_with_the_nearest_name():
 
 
 def test_every_fault_has_a_unique_name_and_a_summary():
-    assert len(set(NAMES)) == len(FAULTS) == 19
+    assert len(set(NAMES)) == len(FAULTS) == 20
     for fault in FAULTS:
         assert fault.summary
         assert find_fault(fault.name) is fault

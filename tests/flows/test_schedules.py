@@ -214,7 +214,9 @@ def test_a_run_is_named_tagged_and_logged_by_its_study_and_dml_open_finds_it(pro
     page = (project / "reports" / "often" / "index.html").resolve()
     assert report.split() == ["report:", page.as_uri()]
     server = read_status(project)["mlflow"]["address"]
-    assert re.fullmatch(rf"MLflow:  {server}/#/experiments/\d+/runs", mlflow)
+    assert re.fullmatch(
+        rf"MLflow:  {server}/#/experiments/\d+/runs\?workflowType=machine_learning", mlflow
+    )
     # The tests run it every minute, so a newer run may have begun.
     assert f"{read_status(project)['prefect']['address']}/runs/flow-run/" in prefect
     assert sign == "sign in as dml; the password is in .dml/password"

@@ -1,6 +1,6 @@
 """The faults of the drills, by what they hit."""
 
-from tests.drills.faults.buckets import CLUSTER_LOST_FAULT
+from tests.drills.faults.buckets import BUCKET_AWAY_FAULT, CLUSTER_LOST_FAULT
 from tests.drills.faults.commands import CLOCK_SET_BACK, CTRL_C, DRIVER_KILLED, SIGTERM, TWO_AT_ONCE
 from tests.drills.faults.files import (
     CHECKPOINT_BIT_FLIPPED,
@@ -39,6 +39,7 @@ FAULTS: tuple[Fault, ...] = (
     MLFLOW_DELETED,
     CLUSTER_KILLED,
     CLUSTER_LOST_FAULT,
+    BUCKET_AWAY_FAULT,
 )
 
 

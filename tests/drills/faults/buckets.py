@@ -1,6 +1,7 @@
-"""Faults of sweeps whose journals are in a bucket."""
+"""Faults of sweeps whose journals are in a bucket: the cluster is lost, or the bucket is away."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,11 +9,15 @@ from pathlib import Path
 from dml_core.trials.bucket import CHECKPOINTS, STUDIES, BucketStore
 from dml_core.trials.snapshot import TRIALS
 from dml_core.trials.store import LEDGER_FILE, LOCKS_FOLDER
-from tests.drills.plan import Fault
+from tests.drills.messages import BUCKET_AWAY, BUCKET_BACK
+from tests.drills.plan import DrillFailed, Fault
 from tests.drills.project import STUDY, change_params
-from tests.drills.scene import Scene
+from tests.drills.scene import GRACE_SECONDS, Scene
 from tests.drills.servers import DrillServer
+from tests.references.proxies import Proxy
 
+AWAY_SECONDS = 15.0
+"""How long a bucket is away; longer than an epoch and than two heartbeats of the driver."""
 _BUCKET = "drill"
 _KEYS = {
     "AWS_ACCESS_KEY_ID": "drill",
@@ -22,22 +27,23 @@ _KEYS = {
 
 
 @contextmanager
-def _bucket(scene: Scene) -> Iterator[None]:
-    """Gives a sweep a bucket in a real S3 server on loopback."""
+def _bucket(scene: Scene) -> Iterator[Proxy]:
+    """Gives a sweep a bucket in a real S3 server on loopback, reached through a proxy."""
     import boto3
 
     server = DrillServer(
         scene.folder.parent, ["-m", "moto.server"], health="/moto-api/", environment={}
     )
-    with server.running():
+    with server.running(), Proxy(server.port) as proxy:
+        address = f"http://127.0.0.1:{proxy.port}"
         keys = {name.lower(): value for name, value in list(_KEYS.items())[:2]}
         boto3.client(
             "s3", endpoint_url=server.address, region_name="us-east-1", **keys
         ).create_bucket(Bucket=_BUCKET)
-        scene.sweep.environment |= {**_KEYS, "AWS_ENDPOINT_URL": server.address}
+        scene.sweep.environment |= {**_KEYS, "AWS_ENDPOINT_URL": address}
         change_params(scene.folder, {"sweep.storage": f"s3://{_BUCKET}/trials"})
         scene.sweep.bucket = _open_bucket(server.address)
-        yield
+        yield proxy
         _copy_to_project(scene)
 
 
@@ -97,9 +103,33 @@ def _lose_cluster(scene: Scene) -> str:
         return f"{scene.resume()}, on another host"
 
 
+def _take_bucket_away(scene: Scene) -> str:
+    with _bucket(scene) as proxy:
+        scene.sweep.start()
+        scene.reach_moment()
+        proxy.go_away()
+        time.sleep(AWAY_SECONDS)
+        proxy.come_back()
+        recovery = scene.finish()
+        for text in (BUCKET_AWAY, BUCKET_BACK):
+            scene.check_printed(text)
+        if any(attempts > 1 for attempts, _ in scene.sweep.ended().values()):
+            raise DrillFailed("a trial was started again")
+        if left := scene.sweep.family.left(seconds=GRACE_SECONDS):
+            raise DrillFailed(f"the process {left[0]} is left")
+        return recovery
+
+
 CLUSTER_LOST_FAULT = Fault(
     "cluster-lost",
     "kill -9 of the command and its whole cluster, of which only a bucket survives",
     _lose_cluster,
+    starts_servers=True,
+)
+BUCKET_AWAY_FAULT = Fault(
+    "bucket-away",
+    "the bucket with the journals does not answer for a while",
+    _take_bucket_away,
+    # Workers have the environment of their cluster, with the keys of the bucket.
     starts_servers=True,
 )

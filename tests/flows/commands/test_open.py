@@ -59,7 +59,10 @@ def test_runs_on_another_server_are_named_by_its_address(project, capsys):
     report(f"https://team.example:5000{PATH}")
     open_study("asked", only_print=True)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == "MLflow:  https://team.example:5000/#/experiments/7/runs"
+    assert (
+        lines[1]
+        == "MLflow:  https://team.example:5000/#/experiments/7/runs?workflowType=machine_learning"
+    )
 
 
 def test_the_browser_gets_the_pages_with_the_most_to_see(tmp_path, monkeypatch):
