@@ -244,6 +244,8 @@ class Profile(Section):
     """Replaces the study's."""
     edge_rounds: int | None = Field(default=None, ge=0, le=10)
     """Replaces the study's."""
+    baseline: str | None = None
+    """Replaces the study's, which may not be among the profile's arms."""
 
 
 class Study(Section):
@@ -321,7 +323,16 @@ def apply_profile(study: Study, profile: Profile) -> Study:
         "fixed": put_over(study.fixed, profile.fixed),
         "nuisance": {**study.nuisance, **profile.nuisance},
     }
-    for key in ("trials_per_arm", "seeds", "folds", "searcher", "scheduler", "edge_rounds"):
+    replaced = (
+        "trials_per_arm",
+        "seeds",
+        "folds",
+        "searcher",
+        "scheduler",
+        "edge_rounds",
+        "baseline",
+    )
+    for key in replaced:
         if getattr(profile, key) is not None:
             changes[key] = getattr(profile, key)
     return study.model_copy(update=changes)

@@ -18,6 +18,12 @@ def test_a_profile_changes_what_it_names_and_nothing_else():
     assert study.fixed == {"x": 1, "y": 2}
 
 
+def test_a_profile_may_name_another_baseline():
+    study = Study(question="q", arms={"a": {}, "b": {}}, baseline="a")
+    assert apply_profile(study, Profile(arms=("b",), baseline="b")).baseline == "b"
+    assert apply_profile(study, Profile()).baseline == "a"
+
+
 @pytest.mark.parametrize("name", ["", "a b", "../up", ".hidden", "a" * 81])
 def test_names_that_cannot_be_folders_are_refused(name):
     with pytest.raises(ValidationError):
