@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -161,14 +162,18 @@ def _read_entry(folder: Path) -> dict[str, Any]:
         "claims": {verdict: summary["claims"].get(verdict, 0) for verdict in CLAIM_MARKS},
         "folder": folder.name,
         "link": f"{quote(folder.name)}/index.html",
-        "thumbnail": _make_thumbnail(folder / "figures" / "figure.png"),
+        "thumbnail": _find_thumbnail(folder / "figures" / "figure.png"),
     }
 
 
-def _make_thumbnail(path: Path) -> str:
+def _find_thumbnail(path: Path) -> str:
     """Returns a small copy of a figure as a data URL; empty where there is none."""
-    if not path.is_file():
-        return ""
+    return _make_thumbnail(path, path.stat().st_mtime_ns) if path.is_file() else ""
+
+
+# A run over all studies writes the front page after each of them.
+@lru_cache(maxsize=256)
+def _make_thumbnail(path: Path, changed_at: int) -> str:
     with Image.open(path) as picture:
         small = picture.convert("RGB")
         small.thumbnail(_THUMBNAIL_PX, Image.Resampling.LANCZOS)
