@@ -34,7 +34,7 @@ class Finding:
     """The result of one check."""
 
     subject: str
-    """python, versions, ray, gpu, data, disk, memory, prefect, mlflow, dvc and so on."""
+    """python, versions, ray, gpu, data, disk, memory, prefect, mlflow, dvc, storage and so on."""
     state: Literal["ok", "warning", "broken"]
     """broken: a run would fail or misbehave. warning: it may."""
     message: str
@@ -79,6 +79,7 @@ PROBES = (
     Probe("prefect", f"Start it again: dml down, then dml up. {_LONGER}"),
     Probe("mlflow", f"Start it again, or let mlflow.tracking_uri name another store. {_LONGER}"),
     Probe("dvc", f"Check the remote's address, the network and credentials. {_LONGER}"),
+    Probe("storage", f"Check sweep.storage, the network and AWS_ENDPOINT_URL. {_LONGER}"),
 )
 _FUNCTIONS = {
     "ray": "flows.doctor.ray_cluster:probe",
@@ -87,6 +88,7 @@ _FUNCTIONS = {
     "prefect": "flows.doctor.services:probe_prefect",
     "mlflow": "flows.doctor.services:probe_mlflow",
     "dvc": "flows.doctor.services:probe_dvc",
+    "storage": "flows.doctor.storage:probe",
 }
 """Each takes a DoctorRequest and returns findings; imported in the probe's process only."""
 
