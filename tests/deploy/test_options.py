@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.references.deployed_files import DEPLOY, ROOT, commands, load, read_all
+from tests.references.deployed_files import (
+    DEPLOY,
+    ROOT,
+    commands,
+    load,
+    objects,
+    pod_templates,
+    read_all,
+)
 
 LOCK = dict(
     line.split("==") for line in (ROOT / "requirements.lock").read_text().split() if "==" in line
@@ -67,6 +75,23 @@ def test_versions_are_those_of_the_lock():
     assert "FROM python:3.11-slim" in (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     tags = {tag for text in read_all().values() for tag in re.findall(r"\bdml:(\d[\w.]*)", text)}
     assert tags == {project["version"]}
+
+
+def test_the_nodes_of_a_cluster_share_a_bucket_and_no_file_system():
+    assert objects("PersistentVolumeClaim") == []
+    volumes = [volume for template in pod_templates() for volume in template["spec"]["volumes"]]
+    assert all(set(volume) == {"name", "emptyDir"} for volume in volumes)
+    (launched,) = load("ray-up/cluster.yaml")
+    assert "initialization_commands" not in launched
+    assert not any("--volume" in option for option in launched["docker"]["run_options"])
+    for folder in ("kuberay", "ray-up"):
+        page = (DEPLOY / folder / "README.md").read_text(encoding="utf-8")
+        assert "`sweep.storage: s3://" in page
+        assert "dml submit main --folder " in page
+    makers = [words for words in commands() if any("make_buckets" in word for word in words)]
+    assert [words[-3:] for words in makers] == [["mlflow", "dvc", "trials"]]
+    unit = (DEPLOY / "systemd/dml-store.service").read_text(encoding="utf-8")
+    assert unit.count(" mlflow dvc trials\n") == 1
 
 
 def test_the_image_installs_the_lock_and_nothing_beside_it():
