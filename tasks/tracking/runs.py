@@ -18,17 +18,20 @@ from tasks.tracking.identity import (
 )
 
 if TYPE_CHECKING:
-    from mlflow.entities import Run
+    from mlflow.entities import Metric, Param, Run, RunTag
 
 RUN_TAG = "dml.run"
 """Identifies a run within the store: a hash over its sweep and its trial."""
+SWEEP_TAG = "dml.sweep"
+"""The hash of the sweep, equal for all of its runs."""
 PARENT_TAG = "mlflow.parentRunId"
 STATUS_TAG = "dml.status"
 REASON_TAG = "dml.reason"
 STEP_METRIC = "train.loss"
 """Every epoch has it, so its steps are the epochs that have arrived."""
 
-MAX_METRICS = 1000
+MAX_ENTRIES = 1000
+"""Most params, metrics and tags of a request in all."""
 MAX_PARAMS = 100
 
 
@@ -59,11 +62,31 @@ class KnownRun:
 
 
 @dataclass
+class Unsent:
+    """Values of a run that were noted and not sent yet."""
+
+    params: "list[Param]" = field(default_factory=list)
+    metrics: "list[list[Metric]]" = field(default_factory=list)
+    """In groups that are sent whole or not at all, such as an epoch's."""
+    tags: "list[RunTag]" = field(default_factory=list)
+
+    def take(self) -> "tuple[list[Param], list[Metric], list[RunTag]]":
+        """Removes and returns as much as a request holds; all empty where nothing is left."""
+        params, self.params = self.params[:MAX_PARAMS], self.params[MAX_PARAMS:]
+        tags, self.tags = self.tags[: MAX_ENTRIES // 2], self.tags[MAX_ENTRIES // 2 :]
+        metrics: list[Metric] = []
+        room = MAX_ENTRIES - len(params) - len(tags)
+        while self.metrics and len(metrics) + len(self.metrics[0]) <= room:
+            metrics += self.metrics.pop(0)
+        return params, metrics, tags
+
+
+@dataclass
 class SweepRuns:
     """The parent run of a sweep and the runs nested in it.
 
     One process writes to them at a time. A request takes ten times as long as MLflow's work for it,
-    so known values are not requested again, and values for one run are sent together.
+    so known values are not requested again, and values for one run are sent together by `flush`.
     """
 
     tracking: Tracking
@@ -72,6 +95,9 @@ class SweepRuns:
     _known: dict[str, KnownRun] = field(default_factory=dict)
     _found: dict[str, KnownRun] = field(default_factory=dict)
     """By key: runs that were read and not opened yet."""
+    _is_loaded: bool = False
+    """Whether a run that is not in `_found` does not exist."""
+    _unsent: dict[str, Unsent] = field(default_factory=dict)
     _experiment_id: str | None = None
 
     def __post_init__(self) -> None:
@@ -82,6 +108,8 @@ class SweepRuns:
         self._keys.clear()
         self._known.clear()
         self._found.clear()
+        self._is_loaded = False
+        self._unsent.clear()
         self._experiment_id = None
 
     @property
@@ -104,7 +132,7 @@ class SweepRuns:
         return self._open(key, name, {**tags, **parent}, time_ms=time_ms)
 
     def log_params(self, run_id: str, params: Mapping[str, str]) -> list[str]:
-        """Adds params that a run lacks; returns the keys of those that have another value.
+        """Notes params that a run lacks; returns the keys of those that have another value.
 
         MLflow refuses to change a param, and counts 7 instead of 7.0 as a change.
         """
@@ -112,8 +140,7 @@ class SweepRuns:
 
         there = self._get(run_id).params
         missing = [Param(key, value) for key, value in params.items() if key not in there]
-        for start in range(0, len(missing), MAX_PARAMS):
-            self.client.log_batch(run_id, params=missing[start : start + MAX_PARAMS])
+        self._waiting(run_id).params += missing
         shared = params.keys() & there.keys()
         differing = [key for key in shared if not is_same_param(params[key], there[key])]
         there |= {param.key: param.value for param in missing}
@@ -122,9 +149,9 @@ class SweepRuns:
     def log_epochs(
         self, run_id: str, epochs: Sequence[Mapping[str, Any]], *, ended_ms: int
     ) -> None:
-        """Adds the epochs that a run lacks; an epoch is sent whole or not at all.
+        """Notes the epochs that a run lacks; an epoch is sent whole or not at all.
 
-        An epoch that was trained again with another result, as a GPU may give, is added as well.
+        An epoch that was trained again with another result, as a GPU may give, is noted as well.
 
         Args:
             run_id: which run.
@@ -133,31 +160,33 @@ class SweepRuns:
         """
         from mlflow.entities import Metric
 
-        known = dict(self._known_epochs(run_id))
-        batches: list[list[Metric]] = [[]]
+        known, groups = dict(self._known_epochs(run_id)), self._waiting(run_id).metrics
         for report, time_ms in zip(epochs, _list_times(epochs, ended_ms), strict=True):
             metrics, step = to_epoch_metrics(report), int(report["epoch"])
             value = metrics.get(STEP_METRIC)
             if step in known and _is_same_number(known[step], value):
                 continue
             known[step] = value
-            if len(batches[-1]) + len(metrics) > MAX_METRICS:
-                batches.append([])
-            batches[-1] += [Metric(name, v, time_ms, step) for name, v in metrics.items()]
-        for batch in filter(None, batches):
-            self.client.log_batch(run_id, metrics=batch)
+            groups.append([Metric(name, v, time_ms, step) for name, v in metrics.items()])
         self._get(run_id).epochs = known
 
     def set_tags(self, run_id: str, tags: Mapping[str, Any]) -> None:
-        """Sets the tags that a run lacks or that have another value, in one request."""
+        """Notes the tags that a run lacks or that have another value."""
         self._log(run_id, {}, tags, time_ms=0)
+
+    def flush(self, run_id: str) -> None:
+        """Sends what was noted for a run, in as few requests as MLflow's limits allow."""
+        unsent = self._unsent.pop(run_id, Unsent())
+        while any(batch := unsent.take()):
+            params, metrics, tags = batch
+            self.client.log_batch(run_id, metrics=metrics, params=params, tags=tags)
 
     def get_status(self, run_id: str) -> str:
         """Returns the status of a run: running, interrupted, or how its trial ended."""
         return self._get(run_id).tags.get(STATUS_TAG, "running")
 
     def set_running(self, run_id: str) -> None:
-        """Marks a run as running."""
+        """Marks a run as running, and sends what was noted for it."""
         known = self._get(run_id)
         if known.status != "RUNNING":
             self.client.update_run(run_id, status="RUNNING")
@@ -165,6 +194,7 @@ class SweepRuns:
         # A run that was just created has no reason to clear.
         reason = {REASON_TAG: ""} if known.tags.get(REASON_TAG) else {}
         self.set_tags(run_id, {STATUS_TAG: "running", **reason})
+        self.flush(run_id)
 
     def has(self, run_id: str, end: RunEnd | None, metrics: Mapping[str, float]) -> bool:
         """Returns whether a run has this end, and these values as its latest."""
@@ -184,7 +214,9 @@ class SweepRuns:
         time_ms: int,
         metrics: Mapping[str, float] | None = None,
     ) -> None:
-        """Marks a run as ended; a second call with the same end keeps the first time.
+        """Sends what was noted for a run and marks it as ended.
+
+        A second call with the same end keeps the first time.
 
         Args:
             run_id: which run.
@@ -196,6 +228,7 @@ class SweepRuns:
         is_same = known.status == end.mlflow_status and known.tags.get(STATUS_TAG) == end.status
         tags = {STATUS_TAG: end.status, REASON_TAG: end.reason}
         self._log(run_id, metrics or {}, tags, time_ms=time_ms)
+        self.flush(run_id)
         if not is_same:
             self.client.set_terminated(run_id, end.mlflow_status, end_time=time_ms)
             known.status = end.mlflow_status
@@ -203,53 +236,68 @@ class SweepRuns:
     def _log(
         self, run_id: str, metrics: Mapping[str, float], tags: Mapping[str, Any], *, time_ms: int
     ) -> None:
-        """Sends the metrics and tags that are new or changed, together."""
+        """Notes the metrics and tags that are new or changed."""
         from mlflow.entities import Metric, RunTag
 
         known = self._get(run_id)
         numbers = {k: v for k, v in metrics.items() if not _is_same_number(known.metrics.get(k), v)}
         texts = {k: v for k, v in to_tags(tags).items() if known.tags.get(k) != v}
-        listed = [Metric(name, value, time_ms, 0) for name, value in numbers.items()]
-        labels = [RunTag(key, value) for key, value in texts.items()]
-        # A request holds at most a thousand entries in all.
-        room = MAX_METRICS - len(labels)
-        for start in range(0, len(listed) or len(labels), room):
-            batch = listed[start : start + room]
-            self.client.log_batch(run_id, metrics=batch, tags=[] if start else labels)
+        waiting = self._waiting(run_id)
+        waiting.metrics += [[Metric(name, value, time_ms, 0)] for name, value in numbers.items()]
+        waiting.tags += [RunTag(key, value) for key, value in texts.items()]
         known.metrics |= numbers
         known.tags |= texts
 
     def load(self) -> None:
         """Reads all runs of the sweep at once, instead of each one when it is opened."""
-        parent = f"tags.`{PARENT_TAG}` = '{self.open_parent()}'"
+        parent = self.open_parent()
+        found = self._list(SWEEP_TAG, self.identity.key)
+        if SWEEP_TAG not in self._get(parent).tags:
+            # A record that was begun before runs had this tag.
+            found += self._list(PARENT_TAG, parent)
+        for run in found:
+            self._found.setdefault(run.data.tags.get(RUN_TAG, ""), _know_run(run))
+        self._is_loaded = True
+
+    def _list(self, tag: str, value: str) -> "list[Run]":
+        found: list[Run] = []
         token = None
         while True:
             page = self.client.search_runs(
-                [self.experiment_id], filter_string=parent, max_results=1000, page_token=token
+                [self.experiment_id],
+                filter_string=f"tags.`{tag}` = '{value}'",
+                max_results=1000,
+                page_token=token,
             )
-            for run in page:
-                self._found.setdefault(run.data.tags.get(RUN_TAG, ""), _know_run(run))
+            found += page
             token = page.token
             if not token:
-                return
+                return found
+
+    def _waiting(self, run_id: str) -> Unsent:
+        return self._unsent.setdefault(run_id, Unsent())
 
     def _open(self, key: str, name: str, tags: Mapping[str, Any], *, time_ms: int | None) -> str:
         if key not in self._keys:
             full = hash_key(self.identity.key, key)
-            # A request may have arrived although its response was lost: search before creating.
-            known = self._found.pop(full, None) or self._search(full)
+            known = self._found.pop(full, None)
+            if known is None and not self._is_loaded:
+                # A request may have arrived although its response was lost.
+                known = self._search(full)
             known = known or self._create(full, name, tags, time_ms)
             self._known[known.run_id] = known
             self._keys[key] = known.run_id
             if PARENT_TAG in tags:
                 # A deleted parent has been created again.
                 self.set_tags(known.run_id, {PARENT_TAG: tags[PARENT_TAG]})
+                self.flush(known.run_id)
         return self._keys[key]
 
     def _create(
         self, key: str, name: str, tags: Mapping[str, Any], time_ms: int | None
     ) -> KnownRun:
-        all_tags = to_tags({**tags, RUN_TAG: key, "mlflow.source.name": "dml"})
+        sweep = {RUN_TAG: key, SWEEP_TAG: self.identity.key}
+        all_tags = to_tags({**tags, **sweep, "mlflow.source.name": "dml"})
         run = self.client.create_run(
             self.experiment_id, start_time=time_ms, tags=all_tags, run_name=name
         )

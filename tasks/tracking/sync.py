@@ -120,6 +120,7 @@ class SweepSync:
         elif runs.get_status(run_id) not in get_args(TrialStatus):
             # A trial that an earlier process finished is only reported again, and keeps its times.
             runs.set_running(run_id)
+        runs.flush(run_id)
 
     def sync_parent(self, end: RunEnd | None, winners: str | None) -> str:
         """Brings the sweep's own run up to date; returns its id.

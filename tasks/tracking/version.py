@@ -11,7 +11,7 @@ from tasks.model_facts import DataFacts, ModelFacts
 from tasks.tracking.address import Tracking
 from tasks.tracking.identity import escape_markdown, keep_numbers, to_name, to_tags
 from tasks.tracking.model import MODEL_TAG, TAKES, RegisteredWinner
-from tasks.tracking.runs import MAX_METRICS
+from tasks.tracking.runs import MAX_ENTRIES
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
@@ -142,8 +142,8 @@ def _log_scores(client: "MlflowClient", model_id: str, facts: ModelFacts, *, run
         "dataset_digest": _make_digest(facts.data),
     }
     listed = [Metric(name, value, time_ms, 0, **common) for name, value in missing.items()]
-    for start in range(0, len(listed), MAX_METRICS):
-        client.log_batch(run_id, metrics=listed[start : start + MAX_METRICS])
+    for start in range(0, len(listed), MAX_ENTRIES):
+        client.log_batch(run_id, metrics=listed[start : start + MAX_ENTRIES])
 
 
 def _find_time(client: "MlflowClient", run_id: str, metric: str) -> int:
