@@ -24,6 +24,8 @@ GROUP = "losses"
 DIM, BATCH, SMALL_BATCH, SAMPLES, ROUNDS = 512, 180, 40, 4, 7
 MEMORY = 4096
 """About as many past embeddings in the rows with a memory."""
+PREFIXES = (32, 64, 128, DIM)
+"""Lengths in the rows with matryoshka."""
 CLASSES, FEW_CLASSES = (100, 11_318), (50,)
 TOLERANCE = 1e-9
 """Relative to the largest entry; both compute in float64, in different order."""
@@ -46,6 +48,8 @@ class Pair:
     """Whether their proxies are columns."""
     batches: tuple[Tensor, ...] = ()
     """Embeddings of the timed steps in turn, for a loss with a memory; else always the same."""
+    against: str = "pytorch-metric-learning"
+    target: float = 0.9
 
 
 def run_losses(settings: Settings) -> list[Row]:
@@ -55,7 +59,8 @@ def run_losses(settings: Settings) -> list[Row]:
         for num_classes in FEW_CLASSES if settings.short else CLASSES:
             size = SMALL_BATCH if settings.short else BATCH
             embeddings, labels = _draw_batch(num_classes, size)
-            for pair in [*_pairs(num_classes), *_memory_pairs(num_classes, embeddings, labels)]:
+            pairs = _pairs(num_classes) + _prefix_pairs(num_classes) + [_own_pair(num_classes)]
+            for pair in [*pairs, *_memory_pairs(num_classes, embeddings, labels)]:
                 rows += _measure(pair, embeddings, labels, num_classes, settings)
     compared = [row.ratio for row in rows if row.target < 1]
     mean = math.exp(statistics.fmean(math.log(ratio) for ratio in compared))
@@ -83,8 +88,8 @@ def _measure(
         name,
         ours=milliseconds(seconds["ours"]),
         theirs=milliseconds(seconds["theirs"]),
-        target=0.9,
-        against="pytorch-metric-learning",
+        target=pair.target,
+        against=pair.against,
         difference=difference,
         tolerance=MEMORY_TOLERANCE if pair.batches else TOLERANCE,
     )
@@ -226,6 +231,54 @@ def _pairs(num_classes: int) -> list[Pair]:
     ]
 
 
+def _plain_pair_losses() -> list[tuple[str, nn.Module, dict[str, Any]]]:
+    """Returns losses over pairs, theirs and the knobs of ours."""
+    return [
+        ("contrastive", losses.ContrastiveLoss(neg_margin=1.4), {"negative_margin": 1.4}),
+        ("multi_similarity", losses.MultiSimilarityLoss(), {"mining_epsilon": None}),
+    ]
+
+
+def _prefix_pairs(num_classes: int) -> list[Pair]:
+    """Returns losses summed over prefixes of the embeddings, against a loop over theirs."""
+    size: dict[str, Any] = {"num_classes": num_classes, "embedding_size": DIM}
+    pairs = []
+    for name, inner, knobs in _plain_pair_losses():
+        ours = _pair(name, inner, size, matryoshka=list(PREFIXES), **knobs).ours
+        pairs.append(Pair(f"{name}, matryoshka of {len(PREFIXES)}", ours, _SumOverPrefixes(inner)))
+    return pairs
+
+
+class _SumOverPrefixes(nn.Module):
+    """Adds up a loss of the prefixes of the embeddings, as a script would."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        values = [self.inner(embeddings[:, :length], labels) for length in PREFIXES]
+        return torch.stack(values).sum()
+
+
+class OwnLoss(nn.Module):
+    """A short loss as a user would write it: cross-entropy of the similarities to class means."""
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Returns the mean over images."""
+        _, targets, counts = labels.unique(return_inverse=True, return_counts=True)
+        sums = embeddings.new_zeros(len(counts), embeddings.shape[1])
+        means = sums.index_add(0, targets, embeddings) / counts.unsqueeze(1)
+        return nn.functional.cross_entropy(embeddings @ means.t() / 0.1, targets)
+
+
+def _own_pair(num_classes: int) -> Pair:
+    """Returns a loss by its `python:` name, against calling it without the checks."""
+    name = f"python:{__name__}:{OwnLoss.__name__}"
+    ours = build_loss(name, num_classes=num_classes, embedding_dim=DIM)
+    return Pair("own loss", ours, OwnLoss(), against="the module itself", target=1.1)
+
+
 def _memory_pairs(num_classes: int, embeddings: Tensor, labels: Tensor) -> list[Pair]:
     """Returns pair losses with a full memory, whose steps compare with it and store the batch."""
     size: dict[str, Any] = {"num_classes": num_classes, "embedding_size": DIM}
@@ -237,10 +290,7 @@ def _memory_pairs(num_classes: int, embeddings: Tensor, labels: Tensor) -> list[
     past, past_labels = torch.cat(batches), labels.repeat(count)
     pairs = []
     # Their triplet loss lists 60 million triplets here, which takes minutes.
-    for name, inner, knobs in (
-        ("contrastive", losses.ContrastiveLoss(neg_margin=1.4), {"negative_margin": 1.4}),
-        ("multi_similarity", losses.MultiSimilarityLoss(), {"mining_epsilon": None}),
-    ):
+    for name, inner, knobs in _plain_pair_losses():
         ours = _pair(name, inner, size, memory={"size": len(past)}, **knobs).ours
         assert isinstance(ours, MemoryLoss)
         ours.remember(past, past_labels)
