@@ -68,6 +68,15 @@ class Size:
         training = self.num_trials * costs.of_trial(self.epochs)
         return (training + winners) / costs.num_concurrent + costs.fixed
 
+    def count_affordable(self, costs: Costs, *, budget_seconds: float) -> int:
+        """Returns how many seeds an arm can have within a budget, at least two more than now.
+
+        The looks that add seeds are planned up to this number: in larger steps, the first one
+        might not fit, and the rest of the budget would be lost.
+        """
+        each = len(self.arms) * (costs.of_trial(self.epochs) + costs.winner) / costs.num_concurrent
+        return self.seeds + max(2, int((budget_seconds - self.seconds(costs)) / each))
+
 
 def size_study(
     recipe: Recipe,

@@ -29,7 +29,8 @@ def ask(
     name: Annotated[str, typer.Option(help="Name of the study; by default that of PATH.")] = "",
     question: Annotated[str, typer.Option(help="loss, dim, batch or samples.")] = "loss",
     most_seeds: Annotated[
-        int | None, typer.Option(help="Most seeds of an arm; 20 by default.", min=4)
+        int | None,
+        typer.Option(help="Most seeds of an arm; what fits by default, and at most 20.", min=4),
     ] = None,
     only_write: Annotated[
         bool, typer.Option("--only-write", help="Write the study and run nothing.")
@@ -39,6 +40,7 @@ def ask(
 ) -> None:
     """Look at your images, choose a recipe, compare losses within a budget, and recommend one."""
     from dml_core.asking.looking import safe_name
+    from tasks.looks import MOST_SEEDS
     from tasks.report_page.tables import make_command
 
     started = time.monotonic()
@@ -51,7 +53,8 @@ def ask(
             "study of another size, remove that file or choose another --name."
         )
     else:
-        write_study(file, asked, started)
+        affordable = write_study(file, asked, started)
+        most_seeds = most_seeds or min(MOST_SEEDS, affordable)
     if only_write:
         seeds = make_command(asked.request, "run", "--until-decided")
         say(f"next: {make_command(asked.request, 'plan')}, or {seeds}")

@@ -70,8 +70,12 @@ class Asked:
         return " ".join(shlex.quote(word.replace("\n", "?")) for word in words)
 
 
-def write_study(file: Path, asked: Asked, started: float) -> None:
-    """Looks at the images, prepares them, measures this machine and writes the study."""
+def write_study(file: Path, asked: Asked, started: float) -> int:
+    """Looks at the images, prepares them, measures this machine and writes the study.
+
+    Returns:
+        How many seeds an arm can have within the minutes.
+    """
     from dml_core.asking.looking import look_at
     from dml_core.asking.sizing import size_study
     from dml_core.config.loading import load_project_config
@@ -97,12 +101,9 @@ def write_study(file: Path, asked: Asked, started: float) -> None:
     with shown_step("measuring this machine"):
         costs = _measure(study, project)
     spent = time.monotonic() - started
+    left = 60 * asked.minutes - spent
     size = size_study(
-        draft.recipe,
-        list(draft.arms),
-        costs,
-        budget_seconds=60 * asked.minutes - spent,
-        spent_seconds=spent,
+        draft.recipe, list(draft.arms), costs, budget_seconds=left, spent_seconds=spent
     )
     final = replace(draft, size=size)
     # Every problem of the file is found before it is written.
@@ -116,6 +117,7 @@ def write_study(file: Path, asked: Asked, started: float) -> None:
         f"{size.epochs} epochs, {size.seeds} seeds; about {size.seconds(costs) / 60:.1f} of "
         f"{asked.minutes:g} minutes, the rest is for more seeds"
     )
+    return size.count_affordable(costs, budget_seconds=left)
 
 
 def _draft(asked: Asked, found: "FoundData", *, num_classes: int = MANY) -> "AskedStudy":

@@ -39,6 +39,13 @@ def test_epochs_fill_the_share_of_the_budget():
     assert found.seconds(COSTS) == pytest.approx(9 * 60 + 12 + 40)
 
 
+def test_the_looks_reach_as_many_seeds_as_the_rest_of_the_budget_affords():
+    # A seed of 4 arms takes 4 x (9 x 5 s + 2 s) / 2 = 94 s, and 1200 - 592 s are left.
+    assert size(20).count_affordable(COSTS, budget_seconds=1200) == 3 + 6
+    # Looks need a size to grow to, also where a rest of the budget is too small for it.
+    assert size(20).count_affordable(COSTS, budget_seconds=600) == 3 + 2
+
+
 def test_a_small_budget_gives_up_tries_then_seeds_then_length_then_arms():
     # With 8 epochs: (24 trials x 40 s + 24 s) / 2 + 40 s = 532 s, which is half of 17.7 minutes.
     assert (size(18).tries, size(18).seeds, size(18).epochs) == (2, 3, 8)
