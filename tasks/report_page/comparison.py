@@ -125,7 +125,8 @@ def _make_content(compared: ComparedArms, summary: StudySummary) -> dict[str, ob
 
 
 def _draw(compared: ComparedArms, stem: Path) -> Picture:
-    points = tuple(make_point(arm, by_seed) for arm, by_seed in compared.scores.items())
+    scores = compared.scores.items()
+    points = tuple(make_point(arm, by_seed, compared.metric) for arm, by_seed in scores)
     panel = Panel(compared.metric, (Series("", points),))
     figure = Figure(kind="bar", x="arm", y=(compared.metric,))
     with report_style() as plt:

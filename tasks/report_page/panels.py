@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dml_core.analysis.estimates import estimate_mean
+from dml_core.analysis.estimates import compute_mean, estimate_interval
 from dml_core.analysis.observations import Curve, Observations
 from dml_core.config.loading import to_flat_dict
 from dml_core.studies.definition import Figure, Published
@@ -91,16 +91,16 @@ def _find_untrained(observations: Observations, figure: Figure, metric: str) -> 
     return {each: scores[name] for each, scores in found.items() if name in scores}
 
 
-def make_point(x: Any, by_seed: Mapping[int, float]) -> Point:
-    """Returns mean and interval over the seeds."""
+def make_point(x: Any, by_seed: Mapping[int, float], metric: str = "") -> Point:
+    """Returns mean and interval over the seeds; that of a share stays within 0 and 1."""
     values = list(by_seed.values())
     if not values:
         return Point(x, None)
     if len(values) == 1:
         return Point(x, float(values[0]), num_seeds=1)
-    estimate = estimate_mean(values)
-    mean, low, high = (float(each) for each in (estimate.mean, estimate.low, estimate.high))
-    return Point(x, mean, low, high, len(values))
+    is_share = bool(metric) and unit_of(metric).is_share
+    low, high = estimate_interval(values, is_share=is_share)
+    return Point(x, compute_mean(values), low, high, len(values))
 
 
 def is_number(value: Any) -> bool:
@@ -129,7 +129,7 @@ def _arm_series(
         # Two arms at the same x differ in a key that the figure does not show.
         if any(point.x == x for point in by_group.get(name, ())):
             name = f"{name} {arm}".strip()
-        by_group.setdefault(name, []).append(make_point(x, scalars.get(arm, {})))
+        by_group.setdefault(name, []).append(make_point(x, scalars.get(arm, {}), metric))
     order = (lambda point: point.x) if numeric else (lambda point: 0)
     return tuple(Series(name, tuple(sorted(p, key=order))) for name, p in by_group.items())
 
@@ -143,13 +143,13 @@ def _curve_series(
     return tuple(
         Series(
             group if figure.group and names.count(group) == 1 else arm,
-            average_curves(curves.get(arm, {})) or (Point(None, None),),
+            average_curves(curves.get(arm, {}), metric) or (Point(None, None),),
         )
         for arm, group in groups.items()
     )
 
 
-def average_curves(by_seed: Mapping[int, Curve]) -> tuple[Point, ...]:
+def average_curves(by_seed: Mapping[int, Curve], metric: str = "") -> tuple[Point, ...]:
     """Returns the mean curve over the seeds.
 
     Seeds are matched by x where they agree (epochs), otherwise by position in the curve, at the
@@ -162,16 +162,18 @@ def average_curves(by_seed: Mapping[int, Curve]) -> tuple[Point, ...]:
     if all(set(grid) <= set(longest) for grid in grids):
         lookup = {seed: dict(curve) for seed, curve in by_seed.items()}
         return tuple(
-            make_point(x, {seed: values[x] for seed, values in lookup.items() if x in values})
+            make_point(
+                x, {seed: values[x] for seed, values in lookup.items() if x in values}, metric
+            )
             for x in longest
         )
-    return tuple(_average_place(by_seed, place) for place in range(len(longest)))
+    return tuple(_average_place(by_seed, place, metric) for place in range(len(longest)))
 
 
-def _average_place(by_seed: Mapping[int, Curve], place: int) -> Point:
+def _average_place(by_seed: Mapping[int, Curve], place: int, metric: str) -> Point:
     found = {seed: curve[place] for seed, curve in by_seed.items() if place < len(curve)}
     mean_x = sum(x for x, _ in found.values()) / len(found)
-    return make_point(mean_x, {seed: y for seed, (_, y) in found.items()})
+    return make_point(mean_x, {seed: y for seed, (_, y) in found.items()}, metric)
 
 
 def _share_axes(found: Mapping[str, Sequence[Series]]) -> bool:

@@ -46,7 +46,7 @@ def _make_panel(study: ResolvedStudy, observations: Observations, number: str) -
             recalls = observations.scalars(f"search.{kind}_recall_at_1").get(arm.name)
             if costs and recalls:
                 # The median of the rounds: a slow moment of the machine does not count.
-                point = make_point(median(costs.values()), recalls)
+                point = make_point(median(costs.values()), recalls, "test.recall_at_1")
                 series.append(Series(f"{arm.name}, {kind}", (point,)))
     return Panel(f"search.recall_at_1 over {number}", tuple(series), _AXES[number])
 

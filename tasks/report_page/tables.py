@@ -59,6 +59,9 @@ class Table:
     rows: list[list[Cell]]
 
 
+_BUDGET_COLUMNS = ("chosen", "tries", "pruned", "failed", "at a bound")
+
+
 def make_arm_table(
     summary: StudySummary, budget: Mapping[str, Mapping[str, Any]] | None, *, metric: str
 ) -> Table:
@@ -72,11 +75,24 @@ def make_arm_table(
     if budget is None:
         rows = [_make_score_cells(row, {}, metric) for row in summary.rows]
     else:
-        headings[-1:] = ["chosen", "seeds", "tries", "pruned", "failed", "at a bound"]
+        headings[-1:] = ["chosen", "seeds", *_BUDGET_COLUMNS[1:]]
         rows = [_make_arm_row(row, budget.get(row.arm, {}), metric) for row in summary.rows]
     if summary.untrained is not None:
         rows.append(_make_untrained_row(summary, len(headings), metric))
+    headings, rows = _leave_out_empty(headings, rows)
     return Table("Every arm with its 95 % interval over the seeds", headings, rows)
+
+
+def _leave_out_empty(
+    headings: list[str], rows: list[list[Cell]]
+) -> tuple[list[str], list[list[Cell]]]:
+    """Leaves out the columns of the budget that are empty or zero for every arm, to save room."""
+    kept = [
+        place
+        for place, heading in enumerate(headings)
+        if heading not in _BUDGET_COLUMNS or any(row[place].text not in ("", "0") for row in rows)
+    ]
+    return [headings[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
 def make_factor_table(summary: StudySummary, *, metric: str) -> Table | None:

@@ -8,7 +8,7 @@ from scipy import stats
 from dml_core.analysis.observations import Observations
 from dml_core.studies.definition import Figure, Published
 from tasks.report_page.figure import draw_figure, write_numbers
-from tasks.report_page.panels import Panel, Point, Series
+from tasks.report_page.panels import Panel, Point, Series, make_point
 from tasks.report_page.pictures import draw_embedding_map, draw_learning_curves
 from tests.references.observed_studies import make_training, observe
 from tests.references.written_studies import read_study
@@ -34,6 +34,12 @@ def interval(values):
     mean = np.mean(values)
     low, high = stats.t.interval(0.95, len(values) - 1, loc=mean, scale=stats.sem(values))
     return mean, low, high
+
+
+def test_the_whiskers_of_a_share_end_at_100_percent():
+    scores = {0: 0.99, 1: 0.7}
+    assert make_point("a", scores, "test.recall_at_1").high == 1.0
+    assert make_point("a", scores, "train.loss").high > 1.5
 
 
 def texts(axes):

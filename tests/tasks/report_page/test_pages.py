@@ -202,6 +202,16 @@ def test_the_table_sorts_by_numbers_and_has_the_best_the_chosen_and_the_untraine
     assert {len(row) for row in table.rows} == {len(table.headings)}
 
 
+def test_columns_of_the_budget_without_content_are_left_out():
+    summary = summarize(SCORES)
+    spent = {"plain": {"spent": 3, "pruned": 2}, "new": {"spent": 3, "pruned": 0}}
+    kept = make_arm_table(summary, spent, metric="test.recall_at_1").headings[4:]
+    assert {"tries", "pruned"} <= set(kept)
+    assert {"chosen", "failed", "at a bound"}.isdisjoint(kept)
+    table = make_arm_table(summary, {}, metric="test.recall_at_1")
+    assert {len(row) for row in table.rows} == {len(table.headings)}
+
+
 def test_the_factors_have_their_table():
     scores = {f"{loss}-{dim}": {0: base + dim / 1e3, 1: base + dim / 1e3 + 0.001}
               for loss, base in (("a", 0.5), ("b", 0.6)) for dim in (32, 64)}  # fmt: skip
