@@ -9,6 +9,7 @@ from typing import Any
 
 from prefect import task
 
+from dml_core.analysis.scored_study import find_shipped
 from dml_core.config import TrialConfig
 from dml_core.config.pipeline import DataAccessConfig, RayConfig
 from dml_core.data.atomic_folder import folder_lock, replaced_folder
@@ -19,7 +20,6 @@ from dml_core.measures.results import (
     Measured,
     WinnerFolder,
     WinnerScores,
-    best_winner,
     collect_scores,
     list_winners,
     write_measures,
@@ -101,38 +101,32 @@ def _evaluate(context: StudyContext, folder: Path, progress: StepProgress) -> Pa
     untrained = list_untrained(configs.values())
     with _workers(context, winners, progress) as workers:
         jobs = {w.name: workers.make_job(w.name, configs[w.name], w.path) for w in winners}
-        without, scored, shown = _score_all(workers, folder, jobs, untrained)
+        without, scored = _score_all(workers, jobs, untrained)
         scores = collect_scores(context.study.name, context.study.digest, scored)
         measured = _measure_all(workers, names, list(jobs.values()))
-    target = context.evaluate_folder
-    with folder_lock(target), replaced_folder(target) as made:
-        for name, content in shown.items():
-            (made / name).write_bytes(content)
-        if names:
-            write_measures(measured, made)
-        write_scores(replace(scores, untrained=without), made)
+        target = context.evaluate_folder
+        with folder_lock(target), replaced_folder(target) as made:
+            if names:
+                write_measures(measured, made)
+            write_scores(replace(scores, untrained=without), made)
+            # The scores recommend an arm, whose model is shown.
+            shipped = find_shipped(context.study, sweep_folder=folder.parent, evaluate_folder=made)
+            for shown in workers.run([(show_model, jobs[shipped.name])]):
+                for name, content in shown.items():
+                    (made / name).write_bytes(content)
     return target / SCORES_FILE
 
 
 def _score_all(
-    workers: "_Workers",
-    folder: Path,
-    jobs: Mapping[str, ModelJob],
-    untrained: Mapping[str, TrialConfig],
-) -> tuple[dict[str, dict[str, float]], list[WinnerScores], dict[str, bytes]]:
-    """Returns the scores without training, those of the winners, and files about the best model."""
-    seeds: dict[str, list[int]] = {}
-    for name in jobs:
-        arm, _, seed = name.rpartition("-seed")
-        seeds.setdefault(arm, []).append(int(seed))
+    workers: "_Workers", jobs: Mapping[str, ModelJob], untrained: Mapping[str, TrialConfig]
+) -> tuple[dict[str, dict[str, float]], list[WinnerScores]]:
+    """Returns the scores without training, and those of the winners."""
     # The networks without training come first: one may take as long as several winners.
     work: list[Work] = [(score_untrained, workers.make_job(*each)) for each in untrained.items()]
     work += [(score_winner, job) for job in jobs.values()]
-    work += [(show_model, jobs[best_winner(folder, seeds).name])] if jobs else []
     found = workers.run(work, can_split=True)
     without = {name: next(found) for name in untrained}
-    scored = [next(found) for _ in jobs]
-    return without, scored, next(found, {})
+    return without, [next(found) for _ in jobs]
 
 
 def _measure_all(workers: "_Workers", names: Sequence[str], jobs: list[ModelJob]) -> Measured:

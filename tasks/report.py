@@ -11,6 +11,7 @@ from prefect import task
 from dml_core.analysis.claims import Judgement, judge_claims
 from dml_core.analysis.convergence import find_late_gains
 from dml_core.analysis.observations import Observations, load_observations
+from dml_core.analysis.scored_study import summarize_scores
 from dml_core.analysis.summary import StudySummary
 from dml_core.data.atomic_folder import folder_lock, replaced_folder
 from dml_core.measures.results import read_scores
@@ -23,7 +24,6 @@ from tasks.report_page.answer import (
     make_answer,
     make_headline,
     read_answer_file,
-    summarize_scores,
 )
 from tasks.report_page.classes import embed_worst_classes, make_class_tables
 from tasks.report_page.page import write_front_page, write_page, write_summary

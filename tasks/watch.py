@@ -20,8 +20,9 @@ from dml_core.analysis.history import (
     read_history,
 )
 from dml_core.analysis.observations import answer_metric, load_observations
+from dml_core.analysis.scored_study import find_shipped
 from dml_core.config.loading import load_project_config
-from dml_core.measures.results import best_winner, read_scores
+from dml_core.measures.results import read_scores
 from dml_core.studies.metrics import Unit, is_higher_better, unit_of
 from dml_core.trials.key import hash_training_code
 from tasks.artifacts import publish, render_table
@@ -193,7 +194,9 @@ def _read_result(context: StudyContext) -> tuple[Result, Path]:
     """Returns the result of a study's evaluation, and the folder of the model to ship."""
     scores = read_scores(context.evaluate_folder)
     metric = answer_metric(context.study)
-    winner = best_winner(context.sweep_folder / "winners", scores.scores)
+    winner = find_shipped(
+        context.study, sweep_folder=context.sweep_folder, evaluate_folder=context.evaluate_folder
+    )
     result = Result(
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=describe_commit(Path()),
@@ -202,10 +205,10 @@ def _read_result(context: StudyContext) -> tuple[Result, Path]:
         code=hash_training_code(),
         metric=metric,
         higher_is_better=is_higher_better(metric),
-        champion=winner.name.rpartition("-seed")[0],
+        champion=winner.arm,
         scores=load_observations(context.sweep_folder, context.evaluate_folder).scalars(metric),
     )
-    return result, winner
+    return result, winner.path
 
 
 def _compare(accepted: Result, result: Result) -> Change:

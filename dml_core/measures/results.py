@@ -2,10 +2,9 @@
 
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from dml_core.config import TrialConfig, resolve_trial_config
@@ -63,24 +62,14 @@ def list_winners(folder: Path) -> list[WinnerFolder]:
     return sorted(found, key=lambda winner: (winner.arm, winner.seed))
 
 
-def best_winner(folder: Path, seeds: Mapping[str, Collection[int]]) -> Path:
-    """Returns the folder of the model to ship: the arm best on validation, its first seed.
+def choose_seed(winners: Iterable[WinnerFolder]) -> WinnerFolder:
+    """Returns the winner with the best validation score, the first seed where several have it."""
+    return max(winners, key=_score_on_validation)
 
-    It is selected on validation, like all else; the test classes only score it. The mean over the
-    seeds decides, which also exists for arms without nuisance values.
 
-    Args:
-        folder: the winners of a sweep.
-        seeds: of each arm that may be selected, such as the scores of a study.
-    """
-    validation: dict[str, list[float]] = {arm: [] for arm in sorted(seeds)}
-    for winner in list_winners(folder):
-        score = selected_score(read_epochs(winner.path), winner.load_config())
-        if winner.arm in validation and score is not None:
-            validation[winner.arm].append(score)
-    means = {arm: fmean(found) if found else 0.0 for arm, found in validation.items()}
-    arm = max(means, key=lambda name: means[name])
-    return folder / f"{arm}-seed{min(seeds[arm])}"
+def _score_on_validation(winner: WinnerFolder) -> tuple[float, int]:
+    score = selected_score(read_epochs(winner.path), winner.load_config())
+    return (float("-inf") if score is None else score, -winner.seed)
 
 
 Curve = list[tuple[float, float]]

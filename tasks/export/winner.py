@@ -4,8 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dml_core.data.prepared_info import hash_file
-from dml_core.measures.results import SCORES_FILE, WinnerFolder, list_winners, read_scores
-from dml_core.trials.journal import read_epochs, selected_score
+from dml_core.measures.results import (
+    SCORES_FILE,
+    WinnerFolder,
+    choose_seed,
+    list_winners,
+    read_scores,
+)
 from tasks.model_facts import ModelFacts, collect_model_facts
 from tasks.report_page.answer import FILE_NAME as ANSWER_FILE
 from tasks.report_page.answer import read_answer_file
@@ -88,7 +93,7 @@ def _read_recommended(context: StudyContext) -> str:
 
 def _choose_seed(winners: list[WinnerFolder], seed: int | None) -> WinnerFolder:
     if seed is None:
-        return max(winners, key=_score_on_validation)
+        return choose_seed(winners)
     found = [winner for winner in winners if winner.seed == seed]
     if not found:
         seeds = ", ".join(str(winner.seed) for winner in winners)
@@ -96,9 +101,3 @@ def _choose_seed(winners: list[WinnerFolder], seed: int | None) -> WinnerFolder:
             f"arm {winners[0].arm!r} was not trained with seed {seed}. Its seeds: {seeds}."
         )
     return found[0]
-
-
-def _score_on_validation(winner: WinnerFolder) -> tuple[float, int]:
-    score = selected_score(read_epochs(winner.path), winner.load_config())
-    # The first seed where all are equal or none was validated.
-    return (float("-inf") if score is None else score, -winner.seed)

@@ -9,12 +9,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from dml_core.analysis.claims import Judgement
-from dml_core.analysis.factors import FactorEffect, read_coordinates
-from dml_core.analysis.observations import Observations, answer_metric
-from dml_core.analysis.recommendation import Untrained
-from dml_core.analysis.summary import ArmSummary, StudySummary, render_markdown, summarize
-from dml_core.analysis.verdicts import relative_effect
-from dml_core.studies.metrics import is_higher_better
+from dml_core.analysis.factors import FactorEffect
+from dml_core.analysis.observations import answer_metric
+from dml_core.analysis.summary import ArmSummary, StudySummary, render_markdown
 from dml_core.studies.resolved import ResolvedStudy
 from tasks.report_page.style import spell_metric, unit_of
 
@@ -73,46 +70,6 @@ class Answer(BaseModel):
     def claims_text(self) -> str:
         """Each claim with its explanation below."""
         return "\n".join(f"{each['text']}\n  {each['explanation']}" for each in self.claims)
-
-
-def summarize_scores(study: ResolvedStudy, observations: Observations) -> StudySummary:
-    """Returns what a study's metric says of its arms, arms without scores included."""
-    metric = answer_metric(study)
-    by_arm = observations.scalars(metric)
-    return summarize(
-        {arm.name: by_arm.get(arm.name, {}) for arm in study.arms},
-        references=study.references,
-        coordinates=read_coordinates(study),
-        untrained=_find_untrained(observations, metric),
-        metric=metric.removeprefix("test."),
-        unit=unit_of(metric),
-        smallest_effect=find_smallest_effect(study, observations),
-        higher_is_better=is_higher_better(metric),
-        num_looks=study.num_looks,
-        remedy=f"dml run {study.name} --until-decided adds them",
-    )
-
-
-def find_smallest_effect(study: ResolvedStudy, observations: Observations) -> float:
-    """Returns the smallest difference worth having of a study's metric."""
-    metric = answer_metric(study)
-    if unit_of(metric).is_share:
-        return study.definition.smallest_effect
-    return relative_effect(observations.scalars(metric))
-
-
-def _find_untrained(observations: Observations, metric: str) -> Untrained | None:
-    """Returns the best score that needs no training; None where none was computed."""
-    kind, _, name = metric.partition(".")
-    found = [
-        Untrained(each, scores[name])
-        for each, scores in observations.untrained.items()
-        if kind == "test" and name in scores
-    ]
-    if not found:
-        return None
-    choose = max if is_higher_better(metric) else min
-    return choose(found, key=lambda each: each.score)
 
 
 def make_answer(

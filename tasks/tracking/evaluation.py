@@ -12,10 +12,11 @@ from typing import Any
 from prefect import get_run_logger, task
 
 from dml_core.analysis.recommendation import estimate_arms
+from dml_core.analysis.scored_study import find_shipped
 from dml_core.config import TrialConfig
 from dml_core.config.image_changes import is_of_changed_images
 from dml_core.config.loading import to_flat_dict
-from dml_core.measures.results import GRID_FILE, WinnerFolder, best_winner, read_scores
+from dml_core.measures.results import GRID_FILE, WinnerFolder, read_scores
 from dml_core.studies.metrics import is_higher_better, unit_of
 from dml_core.studies.resolved import ResolvedStudy
 from dml_core.trials.spec import TrialSpec
@@ -72,29 +73,30 @@ def _record_evaluation(request: StudyRequest) -> str:
     tracking = open_tracking(context.project.pipeline.mlflow, project=Path())
     facts = read_sweep_facts(context.study, project=Path())
     _bring_up_to_date(context, tracking, facts)
-    winner = best_winner(context.sweep_folder / "winners", scores.scores)
-    arm, _, seed = winner.name.rpartition("-seed")
+    winner = find_shipped(
+        context.study, sweep_folder=context.sweep_folder, evaluate_folder=context.evaluate_folder
+    )
     record = log_evaluation(
         tracking,
         context.study,
         facts,
         scores=scores.scores,
         files=EvaluationFiles(
-            winners=winner.parent,
-            retrieval_grids={arm: context.evaluate_folder / GRID_FILE},
+            winners=winner.path.parent,
+            retrieval_grids={winner.arm: context.evaluate_folder / GRID_FILE},
         ),
     )
     # Not the arm's run, whose scores are means over the seeds.
-    run_id = record.seed_run_ids[arm][int(seed)]
+    run_id = record.seed_run_ids[winner.arm][winner.seed]
     model = register_winner(
         tracking,
         context.project.pipeline.mlflow,
         # A profile of a study is another model: it must not replace the study's own.
         study=request.folder_name,
         run_id=run_id,
-        checkpoint=winner / "checkpoint.pt",
+        checkpoint=winner.path / "checkpoint.pt",
     )
-    facts_of_model = collect_model_facts(context, WinnerFolder(arm, int(seed), winner), scores)
+    facts_of_model = collect_model_facts(context, winner, scores)
     describe_version(tracking, model, facts_of_model, run_id=run_id)
     get_run_logger().info("registered %s", model.uri)
     return record.comparison.url

@@ -2,17 +2,20 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import faiss
 import numpy as np
 import pytest
 
+from dml_core.analysis.scored_study import find_shipped
 from dml_core.data.prepared import open_test
 from dml_core.measures.class_scores import read_classes
 from dml_core.measures.model_scores import embed_with_checkpoint
-from dml_core.measures.results import best_winner, read_scores
+from dml_core.measures.results import read_scores, write_scores
 from dml_core.training.checkpoint import load_checkpoint
 from tasks.evaluate import evaluate_study
+from tasks.export.winner import choose_model
 from tasks.study import StudyRequest, load_context
 from tests.references.swept_projects import STUDY, add_swept_study
 from tests.references.tiny_trials import prepare_tiny
@@ -44,11 +47,22 @@ def test_every_winner_is_scored(evaluated):
     }
 
 
-def test_the_best_arm_is_that_of_the_better_validation(project, evaluated, monkeypatch):
+def test_the_shipped_model_is_of_the_recommended_arm_and_its_best_seed_on_validation(
+    project, evaluated, monkeypatch, tmp_path
+):
     monkeypatch.chdir(project)
     context = load_context(StudyRequest(study="tiny"))
-    winners = context.sweep_folder / "winners"
-    assert best_winner(winners, read_scores(evaluated).scores) == winners / "anchor-seed0"
+    study, sweep = context.study, context.sweep_folder
+    shipped = find_shipped(study, sweep_folder=sweep, evaluate_folder=evaluated)
+    assert shipped == choose_model(context, arm="anchor").winner
+    # Where the test says otherwise than the validation, the model follows the recommendation.
+    scores = read_scores(evaluated)
+    turned = {
+        arm: {seed: {**each, "recall_at_1": float(arm == "untrained")} for seed, each in by.items()}
+        for arm, by in scores.scores.items()
+    }
+    write_scores(replace(scores, scores=turned), tmp_path)
+    assert find_shipped(study, sweep_folder=sweep, evaluate_folder=tmp_path).arm == "untrained"
 
 
 def test_embeddings_and_index_are_of_the_best_model(project, evaluated, monkeypatch):

@@ -63,7 +63,7 @@ def test_a_drop_fails_with_the_numbers_until_it_is_fixed(request_):
         "asked dropped: the champion changed by -4.9 points (-5.1 to -4.7, 3 seeds)"
     )
     assert "dml run asked --promote" in dropped.headline
-    assert "| anchor (champion) |" in dropped.markdown
+    assert "| triplet (champion) |" in dropped.markdown
     with pytest.raises(ScoreDrop, match="asked dropped"):
         check_for_drops([dropped])
     # The accepted one stays, so that the same result is a drop the next night too.

@@ -2,7 +2,8 @@ from dataclasses import replace
 
 from dml_core.analysis.claims import judge_claims
 from dml_core.analysis.observations import Observations
-from tasks.report_page.answer import make_answer, summarize_scores
+from dml_core.analysis.scored_study import summarize_scores
+from tasks.report_page.answer import make_answer
 from tests.references.observed_studies import GRID, observe, read_claims
 from tests.references.written_studies import read_study
 
