@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,25 @@ class PlainRun:
     """Its output file."""
 
 
-def run_script(name: str, folder: Path, **options: object) -> PlainRun:
-    """Runs a script; an error shows its output."""
+def run_script(
+    name: str, folder: Path, *, variables: Mapping[str, str] | None = None, **options: object
+) -> PlainRun:
+    """Runs a script; an error shows its output.
+
+    Args:
+        name: of the script.
+        folder: gets its output file.
+        variables: of its environment.
+        options: of its command line.
+    """
     output = folder / "result.json"
     command = [sys.executable, str(SCRIPTS / f"{name}.py"), "--output", str(output)]
     for option, value in options.items():
         flag = f"--{option.replace('_', '-')}"
         command += [flag] if value is True else [flag, str(value)]
     started = time.perf_counter()
-    done = subprocess.run(
-        command, env=make_environment(folder), capture_output=True, text=True, check=False
-    )
+    environment = make_environment(folder, **(variables or {}))
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - started
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")

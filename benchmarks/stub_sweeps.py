@@ -4,10 +4,14 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import psutil
 
 from benchmarks.projects import ROOT, make_project
 from benchmarks.stub_trials import PLAN_FILE, TIMES_FILE, WORKERS_FOLDER, run_stub_trial
@@ -27,6 +31,22 @@ from tasks.tracking.sync import SweepRecorder
 STUDY = "stubbed"
 
 
+@dataclass(frozen=True)
+class Led:
+    """What leading a sweep of trials without length took."""
+
+    ends: list[float]
+    """When each trial ended, in order."""
+    seconds: float
+    """Until all was recorded in MLflow too."""
+    driver_seconds: float
+    """Processor time of the driver."""
+    grown_mebibytes: float
+    """Growth of the driver's memory."""
+    resume_seconds: float
+    """Until another driver knows that nothing is left to do."""
+
+
 def run_stubs(*, nodes: int, seconds: float, rounds: int) -> list[tuple[float, float]]:
     """Runs stub trials on logical CPUs and returns the begin and end of each.
 
@@ -35,10 +55,40 @@ def run_stubs(*, nodes: int, seconds: float, rounds: int) -> list[tuple[float, f
         seconds: length of a trial.
         rounds: trials per node, after a first one in which all wait for each other.
     """
+    with _stubbed(nodes * (rounds + 1), nodes=nodes, seconds=seconds) as (context, store):
+        _conduct(context, store)
+        return _read_times(store)
+
+
+def lead_stubs(num_trials: int, *, nodes: int) -> Led:
+    """Runs trials that end at once, so that the driver has all the work, and resumes them."""
+    with _stubbed(num_trials, nodes=nodes, seconds=0.0) as (context, store):
+        process = psutil.Process()
+        before, began = process.memory_info().rss, process.cpu_times()
+        started = time.perf_counter()
+        _conduct(context, store)
+        ended, after = process.cpu_times(), process.memory_info().rss
+        seconds, started = time.perf_counter() - started, time.perf_counter()
+        ledger, specs = _open_ledger(context, store), context.study.search_specs()
+        assert not _make_conductor(ledger, specs, SweepEvents()).has_next()
+        return Led(
+            ends=sorted(end for _, end in _read_times(store)),
+            seconds=seconds,
+            driver_seconds=ended.user + ended.system - began.user - began.system,
+            grown_mebibytes=(after - before) / 2**20,
+            resume_seconds=time.perf_counter() - started,
+        )
+
+
+@contextlib.contextmanager
+def _stubbed(
+    num_trials: int, *, nodes: int, seconds: float
+) -> Iterator[tuple[StudyContext, LocalStore]]:
+    """Yields a study of stub trials in its project, with a cluster for them."""
     with tempfile.TemporaryDirectory(prefix="dml-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         project = make_project(folder, {"mlflow.tracking_uri": f"sqlite:///{folder}/mlflow.db"})
-        project.write_study(STUDY, _make_study(nodes * (rounds + 1)))
+        project.write_study(STUDY, _make_study(num_trials))
         with contextlib.chdir(folder):
             context = load_context(StudyRequest(study=STUDY))
             trials = context.trials_folder.resolve()
@@ -52,13 +102,18 @@ def run_stubs(*, nodes: int, seconds: float, rounds: int) -> list[tuple[float, f
                 # Ray warns about every worker beyond the number of real cores.
                 "RAY_worker_maximum_startup_concurrency": str(nodes),
             }
+            # Its variable lasts as long as this process, unlike those below.
+            ray_cluster.provide_token()
             with (
                 mock.patch.dict(os.environ, environment),
-                _simulated_nodes(context.project.pipeline.ray, nodes),
+                simulated_nodes(context.project.pipeline.ray, nodes),
             ):
-                _conduct(context, LocalStore(trials))
-        files = trials.glob(f"*/{TIMES_FILE}")
-        found = [json.loads(file.read_text(encoding="ascii")) for file in files]
+                yield context, LocalStore(trials)
+
+
+def _read_times(store: LocalStore) -> list[tuple[float, float]]:
+    files = Path(store.location).glob(f"*/{TIMES_FILE}")
+    found = [json.loads(file.read_text(encoding="ascii")) for file in files]
     return [(times["began"], times["ended"]) for times in found]
 
 
@@ -75,7 +130,7 @@ def _make_study(num_trials: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _simulated_nodes(config: RayConfig, nodes: int) -> Iterator[None]:
+def simulated_nodes(config: RayConfig, nodes: int) -> Iterator[None]:
     """Starts a cluster with more logical CPUs than this machine has cores."""
     with contextlib.ExitStack() as stack:
         with mock.patch.object(os, "sched_getaffinity", return_value=set(range(nodes))):
@@ -85,30 +140,38 @@ def _simulated_nodes(config: RayConfig, nodes: int) -> Iterator[None]:
 
 def _conduct(context: StudyContext, store: LocalStore) -> None:
     pipeline, specs = context.project.pipeline, context.study.search_specs()
-    folder = context.working_folder.resolve()
-    ledger = Ledger(folder, store, code="stub", data_version=lambda _: "")
+    ledger = _open_ledger(context, store)
     with SweepRecorder(pipeline.mlflow, store=store, key_of=ledger.key) as recorder:
         recorder.start(context.study, SweepFacts())
-        conductor = Conductor(
-            SearchThenRepeats(ListedTrials(specs), lambda _: []),
-            ledger,
-            tracker=ProgressTracker(STUDY, total=len(specs)),
-            events=SweepEvents(
-                on_trial_start=recorder.on_trial_start,
-                on_epoch=recorder.on_epoch,
-                on_trial_end=recorder.on_trial_end,
-            ),
-            max_failed=0,
-            max_restarts=0,
+        events = SweepEvents(
+            on_trial_start=recorder.on_trial_start,
+            on_epoch=recorder.on_epoch,
+            on_trial_end=recorder.on_trial_end,
         )
         with mock.patch.object(ray_tune_job, "run_tune_trial", run_stub_trial):
             ray_tune_job.run_tune_job(
-                conductor,
+                _make_conductor(ledger, specs, events),
                 pipeline,
-                folder=folder / "tune",
+                folder=context.working_folder.resolve() / "tune",
                 make_job=lambda spec: _make_job(spec, ledger),
             )
         recorder.finish({})
+
+
+def _open_ledger(context: StudyContext, store: LocalStore) -> Ledger:
+    folder = context.working_folder.resolve()
+    return Ledger(folder, store, code="stub", data_version=lambda _: "")
+
+
+def _make_conductor(ledger: Ledger, specs: Sequence[TrialSpec], events: SweepEvents) -> Conductor:
+    return Conductor(
+        SearchThenRepeats(ListedTrials(list(specs)), lambda _: []),
+        ledger,
+        tracker=ProgressTracker(STUDY, total=len(specs)),
+        events=events,
+        max_failed=0,
+        max_restarts=0,
+    )
 
 
 def _make_job(spec: TrialSpec, ledger: Ledger) -> TrialJob:

@@ -29,6 +29,7 @@ _NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc")
 _PROGRAMS = {"ip": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 _PR_SET_PDEATHSIG = 1
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108
+_NO_DISKS = ("/dev", "/proc", "/sys")
 
 
 class NoNamespaces(OSError):
@@ -81,21 +82,36 @@ class Host:
         self._write_names([self])
         return self
 
-    def connect(self, other: "Host") -> None:
-        """Connects this host with another by a pair of virtual interfaces."""
-        ends = ["eth0", "netns", str(self._first)], ["eth0", "netns", str(other._first)]
-        _check(["ip", "link", "add", *ends[0], "type", "veth", "peer", "name", *ends[1]])
-        for host in (self, other):
+    def connect(self, *others: "Host") -> None:
+        """Connects other hosts to this one, which is their switch too, by virtual interfaces."""
+        self.run(["ip", "link", "add", "eth0", "type", "bridge"])
+        for number, other in enumerate(others):
+            end = f"port{number}"
+            ends = [end, "netns", str(self._first)], ["eth0", "netns", str(other._first)]
+            _check(["ip", "link", "add", *ends[0], "type", "veth", "peer", "name", *ends[1]])
+            self.run(["ip", "link", "set", end, "master", "eth0", "up"])
+        for host in (self, *others):
             host.run(["ip", "address", "add", f"{host.address}/24", "dev", "eth0"])
             host.run(["ip", "link", "set", "eth0", "up"])
             # Programs look up the default route to find their own address.
             host.run(["ip", "route", "add", "default", "dev", "eth0"])
-            host._write_names([self, other])
+            host._write_names([self, *others])
 
-    def cover(self, folder: Path, own: Path) -> None:
-        """Mounts the host's own folder over a shared one."""
-        own.mkdir(parents=True, exist_ok=True)
-        self.run(["mount", "--bind", str(own), str(folder)])
+    def seal(self, path: Path) -> None:
+        """Mounts the host's own folder at a path, and makes every other disk read-only for it.
+
+        So hosts see the same programs, as from one image, and cannot exchange anything by files.
+        """
+        self.run(["mount", "--bind", str(self.folder), str(path)])
+        for disk in psutil.disk_partitions(all=True):
+            if not disk.mountpoint.startswith(_NO_DISKS):
+                self.run(["mount", "-o", "remount,bind,ro", disk.mountpoint])
+
+    def cover(self, path: Path, own: Path) -> None:
+        """Mounts a file or folder of the host's own over one of this machine."""
+        if path.is_dir():
+            own.mkdir(parents=True, exist_ok=True)
+        self.run(["mount", "--bind", str(own), str(path)])
 
     def run(self, command: Sequence[str]) -> None:
         """Runs a command on the host, which must end with 0."""
@@ -107,20 +123,17 @@ class Host:
         *,
         log: Path,
         folder: Path,
-        uncovered: Sequence[Path] = (),
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
         """Starts a program on the host.
 
         Args:
             command: program and arguments.
-            log: file for its output.
-            folder: working folder.
-            uncovered: folders whose mounts by `cover` this program does not see.
+            log: file for its output, as this process sees it.
+            folder: working folder, as the host sees it.
             environment: further environment variables.
         """
-        steps = " && ".join([*(f'umount "{path}"' for path in uncovered), 'cd "$0"', 'exec "$@"'])
-        inside = ["unshare", "--mount", "sh", "-c", steps, str(folder), *command]
+        inside = ["sh", "-c", 'cd "$0" && exec "$@"', str(folder), *command]
         with log.open("wb") as file:
             return subprocess.Popen(
                 self._enter(inside),
@@ -157,12 +170,13 @@ class Host:
 
 
 def check_programs() -> None:
-    """Raises NoNamespaces if a required program or root is missing."""
+    """Raises NoNamespaces if a required program or right is missing."""
     missing = sorted({package for name, package in _PROGRAMS.items() if not shutil.which(name)})
     if missing:
         raise NoNamespaces(f"missing programs. Run: apt-get install {' '.join(missing)}")
     if os.geteuid() != 0:
         raise NoNamespaces(_explain(f"the user is {os.geteuid()}, not root"))
+    _check(["unshare", *_NAMESPACES, "--fork", "true"])
 
 
 def wait_for_text(process: subprocess.Popen[bytes], log: Path, text: str, seconds: float) -> None:

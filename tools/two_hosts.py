@@ -1,12 +1,12 @@
-"""Runs a study over two hosts that share nothing but a folder for its results.
+"""Runs a study over two hosts that share nothing but a bucket.
 
     python -m tools.two_hosts                           # as root; prints what happens
     python -m tools.two_hosts --page docs/two-hosts.md  # and writes it to a page
 
-Host A has a Ray node, the MLflow server and the driver; host B has a Ray node and the DVC remote.
-Each node has its own empty data folder, and fetches the data from B over the network.
-Ends with 0 if every promise holds, with 1 if one does not, and with 2 if this machine cannot
-create namespaces.
+Host A has a Ray node, the project with its data, and the driver; host B has a Ray node and the
+project without data, which it fetches from the bucket. Then both are gone, and host C runs the
+same command. Ends with 0 if every promise holds, with 1 if one does not, and with 2 if this machine
+cannot create namespaces.
 """
 
 import argparse
@@ -24,36 +24,36 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tools.hosts import NoNamespaces, ProgramEnded, check_programs
-from tools.two_hosts_run import ADDRESS_A, ADDRESS_B, Say, TwoHosts
+from tools.two_hosts_run import BUCKET, Say, TwoHosts, shorten
 
 RUN_COLUMNS = ("train_seconds", "resumed", "key")
 """Columns of trials.parquet that differ from run to run. The key has the kind of device, which the
 driver of a joined cluster does not know."""
-# Files only: within one fetch DVC reads the list of files, which ends in .dir, several times.
-_REQUEST = re.compile(r'^(\S+) .*"GET (/files/md5/../\w+) HTTP[^"]*" 200')
+_REQUEST = re.compile(r'^(\S+) .*"(GET|PUT|POST) /(\S+) HTTP[^"]*" 20[0-9]')
 TEXT = """\
 # Two hosts
 
-A study over two hosts, with real processes. The hosts are namespaces of one machine (network,
-processes, files, host name), joined by a virtual cable: they reach each other only through their
-addresses. As on a cluster, they share the Python environment and a disk for results. Everything
-else is separate.
+A study over two hosts that share nothing but a bucket, with real processes. The hosts are
+namespaces of one machine (network, processes, files, host name) on a virtual network: they reach
+each other only through their addresses. Each has its own disk with its own project folder, data
+and Ray folder. All else on the machine (Python, the code) is mounted read-only, as from an image,
+so no host can leave a file for another.
 
-| | host A, 10.77.0.1 | host B, 10.77.0.2 |
-|---|---|---|
-| Ray, with its token | head node, one CPU | node, one CPU |
-| data folder | empty at the start | empty at the start |
-| servers | MLflow, which accepts only its own host name | the DVC remote, over HTTP |
-| driver | with the project | |
+| | host A, 10.77.0.1 | host B, 10.77.0.2 | host C, 10.77.0.3 | store, 10.77.0.4 |
+|---|---|---|---|---|
+| Ray, with its token | head node, one CPU | node, one CPU | | |
+| project | with data, and the driver | without data | without data | |
+| serves | | | | the bucket: DVC remote and `sweep.storage` |
 
 ```
 python -m tools.two_hosts --page docs/two-hosts.md
 ```
 
-creates the hosts, runs a tiny study over both with `data_access.mode=dvc`, runs the same study on a
-third host alone, compares the two, and removes everything, also after Ctrl-C. It needs root, `ip`,
-`unshare` and `nsenter`. `tests/tools/test_two_hosts.py` runs it too. The log, where `ROOT` is the
-temporary folder:
+creates the hosts, runs a tiny study over A and B, removes both, and runs the same sweep on C,
+which has only the bucket. It runs the same study on a host alone, compares the two, and removes
+everything, also after Ctrl-C. It needs root, `ip`, `unshare` and `nsenter`; the store is moto, a
+test dependency. `tests/tools/test_two_hosts.py` runs it too, without evaluation and report. The
+log, where `ROOT` is the folder that each host sees as its own disk, and `TREE` the code:
 
 ```
 """
@@ -64,9 +64,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--page", type=Path, help="page that gets the log")
     parser.add_argument("--databases", type=Path, help="empty databases, to save half a minute")
-    parser.add_argument("--sweep-only", action="store_true", help="run no evaluation, no report")
+    parser.add_argument(
+        "--sweep-only", action="store_true", help="no evaluation, report and host alone"
+    )
     options = parser.parse_args()
-    command = ["stage", "sweep", "tiny"] if options.sweep_only else ["run", "tiny"]
     # SIGINT too: a shell makes its background processes ignore it.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
@@ -78,10 +79,10 @@ def main() -> int:
 
     try:
         check_programs()
-        with TwoHosts(say, command=command, databases=options.databases) as hosts:
+        with TwoHosts(say, sweep_only=options.sweep_only, databases=options.databases) as hosts:
             hosts.run_study()
             is_good = check_facts(hosts, say)
-            shorten = hosts.shorten
+            root = hosts.root
     except NoNamespaces as error:
         print(f"two_hosts: {error}", file=sys.stderr)
         return 2
@@ -89,22 +90,28 @@ def main() -> int:
         print(f"two_hosts: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("two_hosts: interrupted; both hosts are removed.", file=sys.stderr)
+        print("two_hosts: interrupted; the hosts are removed.", file=sys.stderr)
         return 130
     if options.page and is_good:
-        write_page(options.page, [shorten(line) for line in lines])
+        write_page(options.page, [shorten(line, root) for line in lines])
     return 0 if is_good else 1
 
 
 def check_facts(hosts: TwoHosts, say: Say) -> bool:
     """Prints what each host did, and returns whether every promise holds."""
-    table = read_table(hosts.project)
+    table = read_table(hosts.project(hosts.a))
+    requests = _read_requests(hosts)
     findings = {
         "trials ran on both nodes": _check_places(hosts, table, say),
-        "each node fetched the data exactly once": _check_fetches(hosts, say),
+        "the node without data fetched each part of them once": _check_fetches(
+            hosts, requests, say
+        ),
+        "the trials are in the bucket and on no disk": _check_disks(hosts, say),
         "MLflow has every run, each finished": _check_record(hosts, table, say),
-        "the table is that of one node": _check_table(hosts, table, say),
+        "a later host has the table from the bucket": _check_later(hosts, table, requests, say),
     }
+    if not hosts.sweep_only:
+        findings["the table is that of one host"] = _check_table(hosts, table, say)
     for name, is_good in findings.items():
         say(f"{'yes' if is_good else 'NO '}  {name}")
     return all(findings.values())
@@ -116,8 +123,20 @@ def read_table(project: Path) -> list[dict[str, Any]]:
     return list(pq.read_table(path).drop_columns(list(RUN_COLUMNS)).to_pylist())
 
 
+def _read_requests(hosts: TwoHosts) -> Counter[tuple[str, str, str]]:
+    """Returns how often each host made which request of the bucket that was granted."""
+    names = {host.address: host.name for host in (hosts.a, hosts.b, hosts.c)}
+    log = (hosts.store.folder / "store.log").read_text(encoding="utf-8")
+    found = (match for match in map(_REQUEST.match, log.splitlines()) if match)
+    return Counter((names.get(by, by), method, path) for by, method, path in map(_groups, found))
+
+
+def _groups(match: re.Match[str]) -> tuple[str, str, str]:
+    return match[1], match[2], match[3].removeprefix(f"{BUCKET}/")
+
+
 def _check_places(hosts: TwoHosts, table: list[dict[str, Any]], say: Say) -> bool:
-    (log,) = hosts.project.glob("results/.sweeps/*/logs/*.jsonl")
+    (log,) = hosts.project(hosts.a).glob("results/.sweeps/*/logs/*.jsonl")
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     places = {line["trial"]: line["node"] for line in lines if line["event"] == "trial ended"}
     for trial, node in sorted(places.items()):
@@ -127,23 +146,33 @@ def _check_places(hosts: TwoHosts, table: list[dict[str, Any]], say: Say) -> boo
     return set(places.values()) == {hosts.a.name, hosts.b.name}
 
 
-def _check_fetches(hosts: TwoHosts, say: Say) -> bool:
-    log = (hosts.b.folder / "remote.log").read_text(encoding="utf-8")
-    fetched = Counter(
-        (match[1], match[2]) for match in map(_REQUEST.match, log.splitlines()) if match
-    )
-    for (address, path), times in sorted(fetched.items()):
-        say(f"    {address} fetched {path} {times} time(s)")
-    by_address = {
-        address: {path for client, path in fetched if client == address}
-        for address in (ADDRESS_A, ADDRESS_B)
+def _check_fetches(hosts: TwoHosts, requests: Counter[tuple[str, str, str]], say: Say) -> bool:
+    # Files only: within one fetch DVC reads the list of files, which ends in .dir, several times.
+    fetched = {
+        (by, path): times
+        for (by, method, path), times in requests.items()
+        if method == "GET" and re.fullmatch(r"dvc/files/md5/../\w+", path) and by != hosts.c.name
     }
-    has_same = by_address[ADDRESS_A] == by_address[ADDRESS_B] != set()
-    return has_same and set(fetched.values()) == {1}
+    for (by, path), times in sorted(fetched.items()):
+        say(f"    {by} fetched {path} {times} time(s)")
+    # The evaluation fetches the test part, with its own copy of the files that describe both.
+    most = 1 if hosts.sweep_only else 2
+    return {by for by, _ in fetched} == {hosts.b.name} and max(fetched.values()) <= most
+
+
+def _check_disks(hosts: TwoHosts, say: Say) -> bool:
+    # The winners' journals are results, which the driver copies to its own disk.
+    found = [
+        str(path.relative_to(hosts.root))
+        for host in (hosts.a, hosts.b, hosts.c)
+        for path in hosts.project(host).glob("results/.trials/*")
+    ]
+    say(f"    trials on disks: {', '.join(found) or 'none'}")
+    return not found
 
 
 def _check_record(hosts: TwoHosts, table: list[dict[str, Any]], say: Say) -> bool:
-    with sqlite3.connect(hosts.a.folder / "mlflow" / "mlflow.db") as database:
+    with sqlite3.connect(hosts.project(hosts.a) / "mlflow.db") as database:
         runs = database.execute(
             "select tags.value, runs.status from runs join tags"
             " on tags.run_uuid = runs.run_uuid and tags.key = 'trial_id'"
@@ -157,10 +186,25 @@ def _check_record(hosts: TwoHosts, table: list[dict[str, Any]], say: Say) -> boo
     return is_each_once and statuses == {"FINISHED"}
 
 
+def _check_later(
+    hosts: TwoHosts,
+    table: list[dict[str, Any]],
+    requests: Counter[tuple[str, str, str]],
+    say: Say,
+) -> bool:
+    written = [
+        path
+        for by, method, path in requests
+        if by == hosts.c.name and method == "PUT" and path.startswith("trials/trials/")
+    ]
+    say(f"    {hosts.c.name} wrote to journals: {', '.join(sorted(written)) or 'nothing'}")
+    return not written and read_table(hosts.project(hosts.c)) == table
+
+
 def _check_table(hosts: TwoHosts, table: list[dict[str, Any]], say: Say) -> bool:
-    alone = read_table(hosts.root / "alone" / "project")
+    alone = read_table(hosts.project(hosts.alone))
     for row, other in zip(table, alone, strict=True):
-        say(f"    {row['trial_id']} {row['score']!r}, on one node {other['score']!r}")
+        say(f"    {row['trial_id']} {row['score']!r}, on one host {other['score']!r}")
     return table == alone
 
 

@@ -1,0 +1,81 @@
+"""From the start of a run to its first epoch, and from its last epoch to the answer."""
+
+import shutil
+import time
+from typing import Any
+
+from benchmarks.pipeline import TINY
+from benchmarks.plain_runs import run_script
+from benchmarks.projects import Project, open_served_project
+from benchmarks.rows import Row, make_row
+from flows.servers.connect import choose_prefect
+from flows.servers.record import load_records
+
+GROUP = "scale"
+ROUNDS = 2
+STUDY = "epoch"
+
+
+def measure_ends() -> list[Row]:
+    """Returns the rows of a run's start and end; both sides use the same running servers."""
+    project = open_served_project()
+    project.write_study(STUDY, _make_study())
+    # The first of ours prepares the data, and the first of each reads its files from the disk.
+    ours, theirs = zip(
+        *[(_time_ours(project), _time_theirs(project)) for _ in range(ROUNDS + 1)][1:], strict=True
+    )
+    against = "Ray Tune, torch and a flow of Prefect alone"
+    return [
+        make_row(
+            GROUP,
+            "start to first epoch",
+            ours=[start for start, _ in ours],
+            theirs=[start for start, _ in theirs],
+            target=1.3,
+            unit="s",
+            against=against,
+            note="dml run with servers up, tiny trials",
+        ),
+        make_row(
+            GROUP,
+            "last epoch to answer",
+            ours=[end for _, end in ours],
+            theirs=[end for _, end in theirs],
+            target=1.3,
+            unit="s",
+            against=against,
+            note="ours evaluates 2 winners, records them in MLflow and DVC, and draws the report",
+        ),
+    ]
+
+
+def _make_study() -> dict[str, Any]:
+    return {
+        "question": "How long until the first epoch?",
+        "arms": {f"rate{n}": {"optimizer.learning_rate": 0.001 * n} for n in (1, 2)},
+        "fixed": {**TINY, "training.epochs": 1},
+        "seeds": [0],
+        "figure": {"kind": "bar", "x": "arm", "y": "test.recall_at_1"},
+    }
+
+
+def _time_ours(project: Project) -> tuple[float, float]:
+    results = project.folder / "results"
+    for name in (".sweeps", ".trials"):
+        shutil.rmtree(results / name, ignore_errors=True)
+    started = time.time()
+    project.run("run", STUDY, "--force", "--json")
+    ended = time.time()
+    epochs = [path.stat().st_mtime for path in (results / ".trials").glob("*/epochs.jsonl")]
+    return min(epochs) - started, ended - max(epochs)
+
+
+def _time_theirs(project: Project) -> tuple[float, float]:
+    folder = project.folder / "home" / "plain"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    server = choose_prefect(load_records(project.folder)["prefect"])
+    started = time.time()
+    run = run_script("first_epoch", folder, variables=server)
+    first, last = run.result["first"], run.result["last"]
+    return first - started, started + run.seconds - last
