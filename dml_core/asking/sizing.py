@@ -139,17 +139,19 @@ class PackingWatch:
         self._budget_seconds = budget_seconds
         self._clock = clock
         self._started = clock()
-        self._done = 0
+        self._done = self._first = 0
 
     def count(self, done: int, total: int) -> None:
         """Receives how many images are packed; raises BudgetTooSmall."""
-        if done < self._done:
-            # Data from before were checked, and are packed anew.
-            self._started = self._clock()
+        if done < self._done or not self._done:
+            # Listing many images takes a while, and data from before may be checked first and packed
+            # anew: the time counts from the first image on.
+            self._started, self._first = self._clock(), done
         self._done = done
-        seconds = self._clock() - self._started
-        expected = seconds * total / max(1, done)
-        if seconds < PATIENCE_SECONDS or expected <= SHARE * self._budget_seconds:
+        seconds, packed = self._clock() - self._started, done - self._first
+        expected = seconds * total / max(1, packed)
+        is_known = packed and seconds >= PATIENCE_SECONDS
+        if not is_known or expected <= SHARE * self._budget_seconds:
             return
         raise BudgetTooSmall(
             f"--minutes must be at least {round(expected / SHARE / 60 + 0.5)}: packing {total:,} "
