@@ -1,6 +1,8 @@
 """A study over two hosts that are namespaces of this machine; needs root."""
 
 import os
+import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,9 +42,11 @@ needs_hosts = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 @pytest.fixture
 def temporary():
-    """A short path: sockets lie below it."""
-    with tempfile.TemporaryDirectory(prefix="t-") as name:
-        yield Path(name)
+    """A very short path: Ray's sockets lie below the folder of a host, which lies below it."""
+    folder = Path(tempfile.gettempdir()) / secrets.token_hex(2)
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def start(temporary, *options):
