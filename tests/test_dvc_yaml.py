@@ -84,7 +84,8 @@ ENTRIES = {
         | {"tasks/sweep"},
     ),
     "sweep": ("tasks.sweep.run", set()),
-    "evaluate": ("tasks.evaluate", {"dml_core/config", "tasks/sweep"}),
+    # The statistics choose the model whose pictures are shown, and change no score.
+    "evaluate": ("tasks.evaluate", {"dml_core/analysis", "dml_core/config", "tasks/sweep"}),
     # What the report imports of these comes with the reading of scores.json.
     "report": (
         "tasks.report",

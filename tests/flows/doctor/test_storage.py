@@ -14,7 +14,7 @@ def test_a_bucket_that_can_be_used_is_left_as_it_was():
         found = check_storage(f"{bucket}/studies", limit_seconds=10)
         assert (found.state, found.subject) == ("ok", "storage")
         assert found.message == f"sweep.storage={bucket}/studies answers and can be written to"
-        assert ObjectFolder(bucket).list_objects("") == {}
+        assert ObjectFolder(f"{bucket}/studies").list_objects("") == {}
 
 
 def test_a_missing_bucket_and_an_unknown_address_have_remedies():
