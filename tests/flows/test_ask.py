@@ -69,7 +69,7 @@ def test_the_same_command_again_trains_no_trial_twice(asked):
     before = list_ended(folder)
     assert before
     again = run(folder, "dml", "ask", "our 'best' photos", "--name", "flowers", "--minutes", "5",
-                "--most-seeds", "4")  # fmt: skip
+                "--most-seeds", "4", timeout=900)  # fmt: skip
     assert again.returncode == 0, again.stderr[-3000:]
     assert "it resumes" in again.stdout
     # On a slow machine the first budget may have ended before the most seeds; then some are added.
