@@ -88,7 +88,7 @@ _FUNCTIONS = {
     "prefect": "flows.doctor.services:probe_prefect",
     "mlflow": "flows.doctor.services:probe_mlflow",
     "dvc": "flows.doctor.services:probe_dvc",
-    "storage": "flows.doctor.storage:probe",
+    "storage": "flows.doctor.services:probe_storage",
 }
 """Each takes a DoctorRequest and returns findings; imported in the probe's process only."""
 

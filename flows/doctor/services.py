@@ -1,4 +1,4 @@
-"""The services that a run uses: the Prefect server, the MLflow store and the DVC remote."""
+"""The services that a run uses: Prefect, MLflow, the DVC remote and the bucket of the trials."""
 
 import os
 import secrets
@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from dml_core.config.pipeline import MlflowConfig
+from dml_core.trials.objects import BucketRefused, ObjectFolder
 from flows.doctor.environment import find_version
 from flows.doctor.nodes import CLOCK_BROKEN_SECONDS, judge_clock
 from flows.doctor.probes import (
@@ -33,6 +34,12 @@ from tasks.versioning.copies import locate_prepared
 from tasks.versioning.remote import Remote, read_remote
 from tasks.versioning.session import ADD_REMOTE, DvcError, has_repo, open_repo
 
+CHECK_STORAGE = (
+    "Check the address, the network and AWS_ENDPOINT_URL. The credentials must allow listing, "
+    "reading, writing and deleting below it"
+)
+_WAITING_SHARE = 0.2
+"""Fraction of the time for each of the requests below."""
 START_PREFECT = "Start it with: dml up, or unset PREFECT_API_URL to run without a server"
 CANNOT_WRITE = (
     "Give this user the right to write, free its disk, look into the server's log "
@@ -280,3 +287,33 @@ def _check_remote_data(
             state = broken if is_needed else warning
             findings.append(state("dvc", f"{where} lacks {data.prepared_path} of dvc.lock", PUSH))
     return findings
+
+
+def probe_storage(request: DoctorRequest) -> list[Finding]:
+    """Writes, reads, lists and removes an object; nothing is done without sweep.storage."""
+    location = load_context(request.study).project.pipeline.sweep.storage
+    if not location:
+        return [
+            ok("storage", "sweep.storage is not set; trials are files below sweep.results_root")
+        ]
+    return [check_storage(location, limit_seconds=request.timeout_seconds * _WAITING_SHARE)]
+
+
+def check_storage(location: str, *, limit_seconds: float) -> Finding:
+    """Checks that a sweep can use an address."""
+    name, content = f"doctor-{secrets.token_hex(4)}", b"may be removed"
+    where = f"sweep.storage={location}"
+    try:
+        objects = ObjectFolder(location).impatient(limit_seconds)
+        objects.write(name, content)
+        has_read, has_listed = objects.read(name) == content, name in objects.list_objects("")
+        objects.remove([name])
+    except BucketRefused as error:
+        problem, _, remedy = str(error).partition(". ")
+        return broken("storage", problem, remedy or CHECK_STORAGE)
+    # As above: the errors depend on the kind of storage.
+    except Exception as error:
+        return broken("storage", f"{where} cannot be used: {first_line(error)}", CHECK_STORAGE)
+    if not has_read or not has_listed:
+        return broken("storage", f"{where} lacks an object that was just written", CHECK_STORAGE)
+    return ok("storage", f"{where} answers and can be written to")

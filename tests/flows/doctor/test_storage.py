@@ -2,7 +2,7 @@
 
 from dml_core.trials.objects import ObjectFolder
 from flows.doctor.probes import DoctorRequest
-from flows.doctor.storage import check_storage, probe
+from flows.doctor.services import check_storage, probe_storage
 from flows.servers.network import find_free_port
 from tasks.study import StudyRequest
 from tests.references.s3_servers import BUCKET, s3_bucket
@@ -44,7 +44,7 @@ def test_the_probe_reads_the_address_of_the_plan(tmp_path, monkeypatch):
 
     def ask(*overrides):
         study = StudyRequest(study="main", overrides=overrides)
-        return probe(DoctorRequest(study=study, timeout_seconds=10))
+        return probe_storage(DoctorRequest(study=study, timeout_seconds=10))
 
     (found,) = ask()
     assert found.message.startswith("sweep.storage is not set")
