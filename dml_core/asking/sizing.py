@@ -144,8 +144,8 @@ class PackingWatch:
     def count(self, done: int, total: int) -> None:
         """Receives how many images are packed; raises BudgetTooSmall."""
         if done < self._done or not self._done:
-            # Listing many images takes a while, and data from before may be checked first and packed
-            # anew: the time counts from the first image on.
+            # Listing many images takes a while, and data from before may be checked first and then
+            # packed anew: the time counts from the first image on.
             self._started, self._first = self._clock(), done
         self._done = done
         seconds, packed = self._clock() - self._started, done - self._first
