@@ -144,7 +144,7 @@ def test_a_run_killed_in_evaluate_resumes_with_the_same_scores(tmp_path, undistu
         assert list(partial.iterdir())
         assert not (folder / "results" / "tiny" / "evaluate").exists()
 
-    killed = kill_at(folder, r"open /\.evaluate\.partial-[^/]*/scores\.", look)
+    killed = kill_at(folder, r"open /\.evaluate\.partial-[^/]*/embeddings\.", look)
     assert_all_end(killed)
     assert not (folder / "results" / "tiny" / "evaluate").exists()
     assert "sweep@tiny" in list_locked(folder)
