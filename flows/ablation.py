@@ -16,8 +16,9 @@ from flows.servers.connect import outlive_server
 from flows.servers.pages import FLOW_NAME, tag_of, tag_run
 from flows.servers.record import note_run
 from tasks.artifacts import show_answer, show_datasets, show_run, show_scores, show_sweep
+from tasks.budget import MOST_SEEDS, BudgetSpent, SeedBudget
 from tasks.evaluate import evaluate_study
-from tasks.looks import MOST_SEEDS, SeedBudget, add_seeds, plan_looks
+from tasks.looks import add_seeds, plan_looks, take_back_seeds
 from tasks.prepare import prepare_data
 from tasks.report import Answer, read_answer, write_report
 from tasks.report_page.tables import describe_commit
@@ -35,7 +36,7 @@ from tasks.study import (
 )
 from tasks.sweep.cluster import kept_cluster
 from tasks.sweep.task import sweep_study
-from tasks.tracking.evaluation import record_evaluation, record_report
+from tasks.tracking.evaluation import record_evaluation, record_report, restore_sweep_record
 from tasks.versioning.installed_code import refresh_code
 from tasks.versioning.stages import (
     PinnedRun,
@@ -60,14 +61,20 @@ def prepare(request: StudyRequest) -> list[dict[str, Any]]:
 
 
 @flow(name="sweep", flow_run_name="{request.folder_name}")
-def sweep(request: StudyRequest, show: str = "auto") -> Path:
-    """Tunes every arm with the same budget and repeats the winners over seeds; resumes."""
+def sweep(request: StudyRequest, show: str = "auto", seconds: float | None = None) -> Path:
+    """Tunes every arm with the same budget and repeats the winners over seeds; resumes.
+
+    Args:
+        request: the study.
+        show: how progress is shown.
+        seconds: when it stops, so that the same command resumes it; None sets no limit.
+    """
     context = load_context(request)
     for data in context.datasets:
         if not is_prepared(data) or _may_have_changed(context, data):
             _prepare_named(request, data)
     with timed_stage(context, "sweep"):
-        folder = sweep_study(request, show)
+        folder = sweep_study(request, show, seconds)
     track_activations(request)
     show_sweep(request, folder)
     return folder
@@ -140,6 +147,7 @@ def ablation(
     until_decided: bool = False,
     most_seeds: int = MOST_SEEDS,
     minutes: float | None = None,
+    reserve_seconds: float | None = None,
 ) -> list[Answer]:
     """Answers each study: prepare, sweep, evaluate, report; skips stages that are up to date.
 
@@ -156,6 +164,8 @@ def ablation(
         until_decided: add seeds to arms whose verdict is open, and answer again.
         most_seeds: seeds an arm at which that ends.
         minutes: the time from the start of the flow after which no more seeds are added.
+        reserve_seconds: what evaluation and report take. With it the minutes are a limit for the
+            trainings too: they end so long before, and the answer is that of the last look.
     """
     if deployment.id is not None and not is_pinned():
         # Prefect loaded this file from the project's folder, which may change during the run.
@@ -174,6 +184,7 @@ def ablation(
                 until_decided,
                 most_seeds,
                 minutes,
+                reserve_seconds,
             ),
         )
     redact_logs()
@@ -188,7 +199,7 @@ def ablation(
     for request in requests:
         # Finds every problem of every study before any of them starts.
         check_is_free(load_context(request).working_folder)
-    budget = SeedBudget(most_seeds, minutes) if until_decided else None
+    budget = SeedBudget(most_seeds, minutes, reserve_seconds) if until_decided else None
     refresh_code()
     for request in requests:
         if budget is not None:
@@ -225,19 +236,95 @@ def run_stages(
         logged_run(context.working_folder, study=request.folder_name) as log,
     ):
         log.write("run started", commit=describe_commit(Path()), profile=request.profile)
-        ran = [name for name in STAGES if run_stage(name, run, log, show=show, is_forced=force)]
-        while budget is not None and add_seeds(run.request, budget):
-            track_study(request)
-            run = pin_look(run)
-            ran += [name for name in STAGES if run_stage(name, run, log, show=show)]
+        ran: list[str] = []
+        is_first = True
+        while is_first or (budget is not None and add_seeds(run.request, budget)):
+            if not is_first:
+                track_study(request)
+                run = pin_look(run)
+            try:
+                budget = _run_look(
+                    run, log, ran, show=show, force=force and is_first, budget=budget
+                )
+            except BudgetSpent as spent:
+                run = _return_to_last_look(run, log, ran, spent, show=show, budget=budget)
+                break
+            is_first = False
         log.write("run ended", stages=ran)
     return run, ran
 
 
+def _run_look(
+    run: PinnedRun,
+    log: RunLog,
+    ran: list[str],
+    *,
+    show: str,
+    force: bool = False,
+    budget: SeedBudget | None = None,
+) -> SeedBudget | None:
+    """Runs the stale stages and notes their names; returns the budget with what they took.
+
+    Raises:
+        BudgetSpent: when the sweep had to stop.
+    """
+    swept: float | None = None
+    for name in STAGES:
+        seconds = None
+        if name == "sweep" and budget is not None:
+            seconds = budget.seconds_of_sweep(load_context(run.request))
+        if run_stage(name, run, log, show=show, is_forced=force, seconds=seconds):
+            ran.append(name)
+            if name == "sweep":
+                swept = time.perf_counter()
+    if budget is None or swept is None:
+        return budget
+    return budget.with_measured(load_context(run.request), time.perf_counter() - swept)
+
+
+def _return_to_last_look(
+    run: PinnedRun,
+    log: RunLog,
+    ran: list[str],
+    spent: BudgetSpent,
+    *,
+    show: str,
+    budget: SeedBudget | None,
+) -> PinnedRun:
+    """Returns the run with the seeds of the last look that has an answer.
+
+    Raises:
+        BudgetSpent: where there is none.
+    """
+    if not take_back_seeds(run.request, spent):
+        raise spent
+    track_study(run.request)
+    run = pin_look(run)
+    # Usually nothing is stale: only a kill leaves a sweep without its report.
+    _run_look(run, log, ran, show=show, budget=budget)
+    restore_sweep_record(run.request)
+    return run
+
+
 def run_stage(
-    stage: str, run: PinnedRun, log: RunLog, *, show: str, is_forced: bool = False
+    stage: str,
+    run: PinnedRun,
+    log: RunLog,
+    *,
+    show: str,
+    is_forced: bool = False,
+    seconds: float | None = None,
 ) -> bool:
-    """Runs and commits a stage if it is stale or forced; returns whether it ran."""
+    """Runs and commits a stage if it is stale or forced; returns whether it ran.
+
+    Args:
+        stage: its name.
+        run: the study, with the content of its files.
+        log: gets a line at its start and its end.
+        show: how progress is shown.
+        is_forced: whether it runs in any case.
+        seconds: how long a sweep may take.
+    """
     if not (is_forced or is_stale(stage, run)):
         return False
     on_wait = get_run_logger().warning
@@ -249,7 +336,7 @@ def run_stage(
         log.write("stage started", stage=stage)
         origin = begin_stage(stage, run, on_wait=on_wait)
         if stage == "sweep":
-            sweep(run.request, show)
+            sweep(run.request, show, seconds)
         else:
             STAGES[stage](run.request)
         changed = commit_stage(stage, run, origin)

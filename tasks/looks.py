@@ -2,8 +2,6 @@
 
 import logging
 import os
-import time
-from dataclasses import dataclass, field
 from statistics import fmean
 
 from dml_core.analysis.looks import (
@@ -14,32 +12,13 @@ from dml_core.analysis.looks import (
 )
 from dml_core.studies.added_seeds import AddedSeeds, check_most_seeds, render_added
 from dml_core.studies.cost import count_concurrent
+from dml_core.trials.spec import TrialRecord
 from dml_core.trials.table import read_trials
+from tasks.budget import BudgetSpent, SeedBudget
 from tasks.report import summarize_study
-from tasks.study import StudyContext, StudyRequest, load_context, read_stage_seconds
+from tasks.study import StudyContext, StudyRequest, load_context
 
 LOGGER = logging.getLogger(__name__)
-
-MOST_SEEDS = 20
-"""Default of `--most-seeds`."""
-
-
-@dataclass(frozen=True)
-class SeedBudget:
-    """How far seeds are added."""
-
-    most_seeds: int = MOST_SEEDS
-    minutes: float | None = None
-    """From the start of the command; None sets no limit. The study itself always runs to its end,
-    only looks that would not fit are left out."""
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds until the budget is spent; infinite without a limit."""
-        if self.minutes is None:
-            return float("inf")
-        return 60 * self.minutes - (time.monotonic() - self.started)
 
 
 def plan_looks(request: StudyRequest, budget: SeedBudget) -> None:
@@ -68,7 +47,7 @@ def add_seeds(request: StudyRequest, budget: SeedBudget) -> bool:
         LOGGER.info("%s: no further look: %s.", name, why)
         return False
     trials = list_new_trials(study, planned)
-    seconds = _estimate_seconds(context, trials)
+    seconds = _estimate_seconds(context, trials, budget)
     if seconds > budget.seconds_left:
         LOGGER.info(
             "%s: no further look: it would take about %.1f minutes, and %.1f of the budget of %.3g "
@@ -86,6 +65,47 @@ def add_seeds(request: StudyRequest, budget: SeedBudget) -> bool:
     return True
 
 
+def take_back_seeds(request: StudyRequest, spent: BudgetSpent) -> bool:
+    """Writes the seeds that the last finished sweep had, and logs why; the answer is of these.
+
+    The trials of the seeds that are taken back keep their journals, and the next look that adds
+    the same seeds goes on from there.
+
+    Returns:
+        False where there is nothing to take back, or no earlier sweep had every seed of the file.
+    """
+    context = load_context(request)
+    study, name = context.study, context.request.folder_name
+    path = context.sweep_folder / "trials.parquet"
+    trained = _list_seeds(read_trials(path)) if path.exists() else {}
+    if any(not set(study.seeds) <= trained.get(arm.name, set()) for arm in study.arms):
+        return False
+    kept = {
+        arm: tuple(seed for seed in seeds if seed in trained[arm])
+        for arm, seeds in study.added.seeds.items()
+    }
+    earlier = study.added.model_copy(update={"seeds": {arm: s for arm, s in kept.items() if s}})
+    if earlier == study.added:
+        return False
+    _write(request, earlier)
+    most = len(study.seeds) + max(map(len, kept.values()), default=0)
+    LOGGER.info(
+        "%s: the budget ended while seeds were added, so the answer is of %d seeds an arm at most. "
+        "For the next look, %s",
+        name, most, str(spent).removeprefix("not enough time for an answer: "),
+    )  # fmt: skip
+    return True
+
+
+def _list_seeds(records: list[TrialRecord]) -> dict[str, set[int]]:
+    """Returns the seeds of the repeats, by arm."""
+    found: dict[str, set[int]] = {}
+    for record in records:
+        if record.spec.phase == "repeat":
+            found.setdefault(record.spec.arm, set()).add(record.spec.config.seed)
+    return found
+
+
 def _write(request: StudyRequest, added: AddedSeeds) -> None:
     path = request.seeds_path
     partial = path.with_suffix(".partial")
@@ -93,11 +113,12 @@ def _write(request: StudyRequest, added: AddedSeeds) -> None:
     os.replace(partial, path)
 
 
-def _estimate_seconds(context: StudyContext, trials: dict[str, int]) -> float:
+def _estimate_seconds(context: StudyContext, trials: dict[str, int], budget: SeedBudget) -> float:
     """Returns about how long a look takes, from the trials and stages of the looks before."""
     spent: dict[str, list[float]] = {}
     for record in read_trials(context.sweep_folder / "trials.parquet"):
         spent.setdefault(record.spec.arm, []).append(record.train_seconds)
     training = sum(count * fmean(spent.get(arm) or [0.0]) for arm, count in trials.items())
     at_once = count_concurrent(context.project.pipeline.ray)
-    return training / at_once + read_stage_seconds(context).get("evaluate", 0.0)
+    after = budget.seconds_after_sweep(context, num_added=sum(trials.values()))
+    return training / at_once + after

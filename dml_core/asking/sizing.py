@@ -16,8 +16,11 @@ NUM_VALIDATIONS = 6
 """Validations of a training: enough to choose an epoch, and to see whether it still rises."""
 PATIENCE_SECONDS = 20.0
 """The time to pack images is known after so long."""
-_TRIES_AND_SEEDS = ((2, 3), (1, 3), (1, 2))
-"""From the best to the cheapest. An interval needs two seeds, and a search two tries."""
+SEEDS = 2
+"""The fewest that an interval needs: so there is an answer as early as possible, and every further
+seed is added to the arms that need it."""
+_TRIES = (2, 1)
+"""From the best to the cheapest. A search needs two."""
 
 
 class BudgetTooSmall(ValueError):
@@ -37,9 +40,11 @@ class Costs:
     trial: float
     """The start and the end of a trial."""
     fixed: float
-    """Everything that does not depend on the number of trials: servers, the cluster, the report."""
+    """Servers and the cluster, which do not depend on the number of trials."""
     num_concurrent: int
     """Trials at once."""
+    report: float = 0.0
+    """What follows the evaluation of the winners, and the evaluation without training."""
 
     def of_trial(self, epochs: int) -> float:
         """Returns the seconds of a trial."""
@@ -66,7 +71,11 @@ class Size:
         """Returns about how long the study takes."""
         winners = len(self.arms) * self.seeds * costs.winner
         training = self.num_trials * costs.of_trial(self.epochs)
-        return (training + winners) / costs.num_concurrent + costs.fixed
+        return (training + winners) / costs.num_concurrent + costs.fixed + costs.report
+
+    def seconds_after_sweep(self, costs: Costs) -> float:
+        """Returns about how long evaluation and report take; winners come one by one."""
+        return len(self.arms) * self.seeds * costs.winner + costs.report
 
     def count_affordable(self, costs: Costs, *, budget_seconds: float) -> int:
         """Returns how many seeds an arm can have within a budget, at least two more than now.
@@ -88,8 +97,8 @@ def size_study(
 ) -> Size:
     """Returns the best study that takes half of the budget; the smallest one may take most of it.
 
-    All arms are trained long enough first; where that does not fit, fewer tries, fewer seeds, a
-    shorter training down to the recipe's least, and at last fewer arms.
+    All arms are trained long enough first; where that does not fit, fewer tries, a shorter training
+    down to the recipe's least, and at last fewer arms.
 
     Args:
         recipe: how long a training must be.
@@ -112,7 +121,7 @@ def size_study(
         spare -= smallest.num_trials * NUM_VALIDATIONS * costs.validation / costs.num_concurrent
         epochs = smallest.epochs + (max(0, int(spare / each)) if each > 0 else length.most)
         return Size(smallest.arms, min(epochs, length.most), smallest.tries, smallest.seeds)
-    last = Size(tuple(arms[:2]), length.least, 1, 2)
+    last = Size(tuple(arms[:2]), length.least, 1, SEEDS)
     if last.seconds(costs) <= LAST_SHARE * budget_seconds:
         return last
     needed = last.seconds(costs) / 60
@@ -121,6 +130,31 @@ def size_study(
         f"--minutes must be at least {enough}: two arms with two seeds and {length.least} "
         f"epochs take about {needed:.1f} minutes here. Found {budget_seconds / 60:.1f} that "
         "are left. Give more minutes, or fewer images: --set data.max_images_per_class=20"
+    )
+
+
+def check_preparation(seconds: float, num_images: int, *, budget_seconds: float) -> None:
+    """Raises BudgetTooSmall if passing the images through a frozen network takes too long.
+
+    Args:
+        seconds: how long it takes.
+        num_images: the images, each once for each of its views.
+        budget_seconds: the budget that is left.
+    """
+    if seconds > SHARE * budget_seconds:
+        raise _too_slow(
+            f"passing {num_images:,} images through the frozen part of the network",
+            seconds,
+            budget_seconds,
+        )
+
+
+def _too_slow(what: str, seconds: float, budget_seconds: float) -> BudgetTooSmall:
+    return BudgetTooSmall(
+        f"--minutes must be at least {round(seconds / SHARE / 60 + 0.5)}: {what} takes about "
+        f"{seconds / 60:.1f} minutes here, and half of the budget is for the training. Got "
+        f"{budget_seconds / 60:.1f} that are left. Give more minutes, or fewer images: --set "
+        "data.max_images_per_class=20"
     )
 
 
@@ -153,19 +187,14 @@ class PackingWatch:
         is_known = packed and seconds >= PATIENCE_SECONDS
         if not is_known or expected <= SHARE * self._budget_seconds:
             return
-        raise BudgetTooSmall(
-            f"--minutes must be at least {round(expected / SHARE / 60 + 0.5)}: packing {total:,} "
-            f"images takes about {expected / 60:.1f} minutes here, and half of the budget is for "
-            f"the training. Got {self._budget_seconds / 60:.1f} that are left. Give more minutes, "
-            "or fewer images: --set data.max_images_per_class=20"
-        )
+        raise _too_slow(f"packing {total:,} images", expected, self._budget_seconds)
 
 
 def _list_choices(length: Length, arms: Sequence[str]) -> Iterator[Size]:
     """Yields studies with their least epochs, from the best to the smallest."""
     for epochs in (length.enough, length.least):
-        for tries, seeds in _TRIES_AND_SEEDS:
-            yield Size(tuple(arms), epochs, tries, seeds)
+        for tries in _TRIES:
+            yield Size(tuple(arms), epochs, tries, SEEDS)
     for count in range(len(arms) - 1, 1, -1):
-        for tries, seeds in _TRIES_AND_SEEDS:
-            yield Size(tuple(arms[:count]), length.least, tries, seeds)
+        for tries in _TRIES:
+            yield Size(tuple(arms[:count]), length.least, tries, SEEDS)

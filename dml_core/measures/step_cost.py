@@ -17,9 +17,10 @@ from dml_core.measures.results import Measured, WinnerFolder
 from dml_core.process_memory import prepare_memory
 from dml_core.samplers import Batch
 from dml_core.studies.cost import count_images_per_epoch
-from dml_core.training.determinism import limited_threads
+from dml_core.training.activations import CachedActivations, is_cached, make_cached_activations
+from dml_core.training.determinism import choose_device, limited_threads
 from dml_core.training.epoch import take_step, training_batches
-from dml_core.training.state import TrialState, build_state
+from dml_core.training.state import TrialState, build_state, build_trial_model
 from dml_core.training.trial import validate
 
 _ALLOCATION = "[memory]"
@@ -202,3 +203,44 @@ def measure_trial(config: TrialConfig, data: DevelopmentData, *, steps: int = 16
         validation = time.perf_counter() - started
     images = count_images_per_epoch(config, len(data.train))
     return TrialCost(median(each[_WARMUP_STEPS:]), validation, images // config.sampler.batch_size)
+
+
+_MEASURED_IMAGES = 32
+
+
+@dataclass(frozen=True)
+class FrozenCost:
+    """What the frozen part of a trunk takes on this machine, in seconds."""
+
+    image: float
+    """An image through it; 0 where nothing is frozen."""
+    num_missing: int
+    """Images that a training needs and that are not computed yet, one for each view."""
+
+    @property
+    def seconds(self) -> float:
+        """Returns about how long the computation of the missing ones takes in one process."""
+        return self.image * self.num_missing
+
+
+def measure_frozen(config: TrialConfig, data: DevelopmentData) -> FrozenCost:
+    """Measures the frozen part of a trunk on a few images, inputs included."""
+    prepare_memory()
+    device = choose_device(config.training.device)
+    with limited_threads(config.training.cpu_threads):
+        model = build_trial_model(config, in_channels=data.info.channels, device=device)
+        if not is_cached(model, config):
+            return FrozenCost(0.0, 0)
+        found = make_cached_activations(model, data, config, device=device)
+        count = min(len(found[0]), _MEASURED_IMAGES)
+        # The first pass warms up.
+        for _ in range(2):
+            started = time.perf_counter()
+            list(found[0].compute(0, 0, count))
+            seconds = time.perf_counter() - started
+    return FrozenCost(seconds / count, sum(_count_missing(each) for each in found))
+
+
+def _count_missing(activations: CachedActivations) -> int:
+    views = range(activations.num_views)
+    return len(activations) * sum(not activations.stored.has_view(view) for view in views)

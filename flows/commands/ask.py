@@ -2,12 +2,13 @@
 
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.commands.asked_study import Asked, write_study
+from flows.commands.asked_study import Allowance, Asked, measure_reserve, write_study
 from flows.commands.terminal import DEFAULT_PARAMS, ParamsOption, SetOption, say
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def ask(
 ) -> None:
     """Look at your images, choose a recipe, compare losses within a budget, and recommend one."""
     from dml_core.asking.looking import safe_name
-    from tasks.looks import MOST_SEEDS
+    from tasks.budget import MOST_SEEDS
     from tasks.report_page.tables import make_command
 
     started = time.monotonic()
@@ -52,14 +53,15 @@ def ask(
             f"{file} is here from the same question: it resumes, with {minutes:g} minutes. For a "
             "study of another size, remove that file or choose another --name."
         )
+        allowance = Allowance(MOST_SEEDS, 0.0 if only_write else measure_reserve(asked))
     else:
-        affordable = write_study(file, asked, started)
-        most_seeds = most_seeds or min(MOST_SEEDS, affordable)
+        allowance = write_study(file, asked, started)
     if only_write:
         seeds = make_command(asked.request, "run", "--until-decided")
         say(f"next: {make_command(asked.request, 'plan')}, or {seeds}")
         return
-    _run(asked, started, most_seeds=most_seeds)
+    most_seeds = most_seeds or min(MOST_SEEDS, allowance.most_seeds)
+    _run(asked, started, replace(allowance, most_seeds=most_seeds))
 
 
 def _check_name(name: str) -> str:
@@ -107,7 +109,7 @@ def _is_known(file: Path, command: str) -> bool:
     )
 
 
-def _run(asked: Asked, started: float, *, most_seeds: int | None) -> None:
+def _run(asked: Asked, started: float, allowance: Allowance) -> None:
     from flows.commands.run import open_pipeline, print_answer
     from tasks.report_page.tables import make_command
 
@@ -120,7 +122,8 @@ def _run(asked: Asked, started: float, *, most_seeds: int | None) -> None:
         overrides=list(request.overrides),
         until_decided=True,
         minutes=max(0.0, left),
-        **({} if most_seeds is None else {"most_seeds": most_seeds}),
+        most_seeds=allowance.most_seeds,
+        reserve_seconds=allowance.reserve_seconds,
     )
     print_answer(answer, request)
     spent = (time.monotonic() - started) / 60

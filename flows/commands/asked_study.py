@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from dml_core.studies.resolved import ResolvedStudy
     from tasks.study import StudyRequest
 
-START_SECONDS = 45.0
-"""Servers, cluster, report: what a study takes beside its trials, on two cores."""
+START_SECONDS = 20.0
+"""Servers and cluster, on two cores."""
+REPORT_SECONDS = 25.0
+"""The report and the records of the stages, on two cores."""
 TRIAL_SECONDS = 1.5
 """Building the network, and reading the cached activations."""
 MANY = 1_000
@@ -70,12 +72,18 @@ class Asked:
         return " ".join(shlex.quote(word.replace("\n", "?")) for word in words)
 
 
-def write_study(file: Path, asked: Asked, started: float) -> int:
-    """Looks at the images, prepares them, measures this machine and writes the study.
+@dataclass(frozen=True)
+class Allowance:
+    """What the minutes allow beyond the study itself."""
 
-    Returns:
-        How many seeds an arm can have within the minutes.
-    """
+    most_seeds: int
+    """How many seeds an arm can have."""
+    reserve_seconds: float
+    """What evaluation and report take."""
+
+
+def write_study(file: Path, asked: Asked, started: float) -> Allowance:
+    """Looks at the images, prepares them, measures this machine and writes the study."""
     from dml_core.asking.looking import look_at
     from dml_core.asking.sizing import size_study
     from dml_core.config.loading import load_project_config
@@ -99,7 +107,9 @@ def write_study(file: Path, asked: Asked, started: float) -> int:
     draft = _draft(asked, found, num_classes=num_classes)
     study = _load(file, draft, project)
     with shown_step("measuring this machine"):
-        costs = _measure(study, project)
+        costs = _measure(
+            study, project, seconds_left=60 * asked.minutes - (time.monotonic() - started)
+        )
     spent = time.monotonic() - started
     left = 60 * asked.minutes - spent
     size = size_study(
@@ -117,7 +127,24 @@ def write_study(file: Path, asked: Asked, started: float) -> int:
         f"{size.epochs} epochs, {size.seeds} seeds; about {size.seconds(costs) / 60:.1f} of "
         f"{asked.minutes:g} minutes, the rest is for more seeds"
     )
-    return size.count_affordable(costs, budget_seconds=left)
+    return Allowance(
+        size.count_affordable(costs, budget_seconds=left), size.seconds_after_sweep(costs)
+    )
+
+
+def measure_reserve(asked: Asked) -> float:
+    """Returns about how long evaluation and report of a study take that was written before."""
+    from dml_core.asking.sizing import Size
+    from tasks.step_progress import shown_step
+    from tasks.study import is_prepared, load_context
+
+    context = load_context(asked.request)
+    study = context.study
+    size = Size(tuple(arm.name for arm in study.arms), 1, 1, len(study.seeds))
+    if not all(is_prepared(data) for data in context.datasets):
+        return REPORT_SECONDS
+    with shown_step("measuring this machine"):
+        return size.seconds_after_sweep(_measure(study, context.project))
 
 
 def _draft(asked: Asked, found: "FoundData", *, num_classes: int = MANY) -> "AskedStudy":
@@ -234,16 +261,24 @@ def _prepare(study: "ResolvedStudy", *, seconds_left: float) -> int:
     return train.num_classes
 
 
-def _measure(study: "ResolvedStudy", project: "ProjectConfig") -> "Costs":
-    """Returns what an epoch and an evaluation take, from a few steps of the first arm."""
-    from dml_core.asking.sizing import Costs
+def _measure(
+    study: "ResolvedStudy", project: "ProjectConfig", *, seconds_left: float = float("inf")
+) -> "Costs":
+    """Returns what an epoch and an evaluation take, from a few steps of the first arm.
+
+    Raises:
+        BudgetTooSmall: if the frozen part of the network alone would take too long.
+    """
+    from dml_core.asking.sizing import Costs, check_preparation
     from dml_core.data.prepared import open_development
     from dml_core.data.prepared_info import load_info
-    from dml_core.measures.step_cost import measure_trial
+    from dml_core.measures.step_cost import measure_frozen, measure_trial
     from dml_core.studies.cost import count_concurrent
 
     config = study.arm_config(study.arms[0].name)
     data = open_development(config.data)
+    frozen = measure_frozen(config, data)
+    check_preparation(frozen.seconds, frozen.num_missing, budget_seconds=seconds_left)
     cost = measure_trial(config, data)
     num_test = load_info(config.data.prepared_path).num_test_images
     winner = FORWARD_SHARE * cost.step * num_test / config.sampler.batch_size
@@ -255,4 +290,6 @@ def _measure(study: "ResolvedStudy", project: "ProjectConfig") -> "Costs":
         TRIAL_SECONDS,
         START_SECONDS,
         count_concurrent(project.pipeline.ray),
+        # The test images pass the frozen part once, and the whole network once without training.
+        REPORT_SECONDS + 2 * frozen.image * num_test + winner,
     )

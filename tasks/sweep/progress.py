@@ -94,6 +94,10 @@ class ProgressTracker:
             arm = record.spec.arm
             self._best[arm] = max(record.score, self._best.get(arm, record.score))
 
+    def count(self) -> tuple[int, int]:
+        """Returns how many trials have ended, and how many there are."""
+        return len(self._ended), self.total
+
     def now(self) -> SweepProgress:
         """Returns the present state."""
         counts = Counter(self._ended.values())

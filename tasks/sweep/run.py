@@ -23,6 +23,7 @@ from dml_core.trials.spec import TrialRecord, TrialSpec, spec_to_plain
 from dml_core.trials.store import TrialStore, open_store
 from dml_core.trials.table import write_trials
 from dml_core.trials.winners import Winner, choose_winners
+from tasks.budget import SweepLimit
 from tasks.sweep.cluster import connect, count_concurrent
 from tasks.sweep.conductor import (
     Conductor,
@@ -75,6 +76,7 @@ def run_sweep(
     on_trial_start: Callable[[TrialSpec], None] = _ignore,
     on_epoch: Callable[[TrialSpec, Mapping[str, Any]], None] = _ignore,
     on_trial_end: Callable[[TrialRecord], None] = _ignore,
+    seconds: float | None = None,
 ) -> SweepResult:
     """Searches every arm with the same budget, repeats the winners, and writes the result.
 
@@ -93,8 +95,10 @@ def run_sweep(
             again from the start for trials of an earlier process.
         on_epoch: receives each epoch's report.
         on_trial_end: receives each trial's record.
+        seconds: how long it may take until its last trial ends; None sets no limit.
 
     Raises:
+        BudgetSpent: when that time is over before.
         SweepIsRunning: when another process works in the folder.
         BucketInUse: when another driver works in the bucket of sweep.storage.
         RayUnreachable: when there is no cluster.
@@ -109,9 +113,11 @@ def run_sweep(
         on_begin()
         ledger = open_ledger(folder, pipeline.ray, store=store)
         tracker = ProgressTracker(study.name, total=count_trials(study))
+        limit = SweepLimit(seconds, tracker.count)
         conductor = _make_conductor(study, pipeline, ledger, tracker, events)
         # Without a trial to run, no cluster is needed.
         if conductor.has_next():
+            limit.check()
             from tasks.sweep.tune import run_tune_job
 
             trials_of_arms = [study.arm_config(arm.name).trial for arm in study.arms]
@@ -126,6 +132,7 @@ def run_sweep(
                     make_job=_make_job_maker(conductor, pipeline, ledger),
                     needs=needs,
                     check_held=store.check_held,
+                    check_budget=limit.check,
                 )
         store.check_held()
         _check_failures(study, pipeline, ledger, conductor)

@@ -14,12 +14,13 @@ from tasks.versioning.restoring import ensure_whole
 # No time-out of Prefect, which would end the driver and leave the trials: sweep.timeout_seconds
 # stops them first. The sweep itself handles failed trials, so they are no reason for a retry.
 @task(retries=1, retry_delay_seconds=30, retry_condition_fn=is_momentary)
-def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
+def sweep_study(request: StudyRequest, show: str = "auto", seconds: float | None = None) -> Path:
     """Writes trials.parquet and the winners; a killed sweep resumes.
 
     Args:
         request: the study.
         show: how progress is shown: auto (a live table in a terminal), json, or none.
+        seconds: how long it may take; None sets no limit.
     """
     # Late: these import torch, which a command without a stale sweep does not need.
     from dml_core.trials.store import open_store
@@ -54,6 +55,7 @@ def sweep_study(request: StudyRequest, show: str = "auto") -> Path:
                     on_trial_start=recorder.on_trial_start,
                     on_epoch=in_turn(recorder.on_epoch, events.on_epoch),
                     on_trial_end=in_turn(recorder.on_trial_end, events.on_trial_end),
+                    seconds=seconds,
                 )
             recorder.finish(result.winners)
     return context.sweep_folder

@@ -170,10 +170,12 @@ class LedStopper(_OnDriver, Stopper):
         *,
         timeout_seconds: float = 0.0,
         check_held: Callable[[], None] = lambda: None,
+        check_budget: Callable[[], None] = lambda: None,
         counts_nodes: bool = False,
     ) -> None:
         self._conductor = conductor
         self._timeout_seconds = timeout_seconds
+        self._check_budget = check_budget
         self._check_held = check_held
         self._started = time.monotonic()
         self._next_count = self._started if counts_nodes else math.inf
@@ -185,6 +187,7 @@ class LedStopper(_OnDriver, Stopper):
     def stop_all(self) -> bool:
         """Returns whether the whole sweep must stop; Tune calls it some ten times a second."""
         with self._conductor.kept_errors():
+            self._check_budget()
             self._check_time()
             self._check_held()
             self._count_nodes()
@@ -236,6 +239,7 @@ def run_tune_job(
     make_job: MakeJob,
     needs: Sequence[TrialNeed] = (),
     check_held: Callable[[], None] = lambda: None,
+    check_budget: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs all trials of a conductor on the joined cluster.
 
@@ -250,6 +254,7 @@ def run_tune_job(
         make_job: returns the job of a trial's worker.
         needs: the different resources of trials; by default one worker.
         check_held: raises when another driver has taken over.
+        check_budget: raises when the budget of the command is spent.
     """
     # The conductor reports dead workers.
     for name in ("ray.tune", "ray.train", "ray.air"):
@@ -286,6 +291,7 @@ def run_tune_job(
                 timeout_seconds=sweep.timeout_seconds,
                 counts_nodes=ray_config.address != "local",
                 check_held=check_held,
+                check_budget=check_budget,
             ),
             verbose=0,
         ),

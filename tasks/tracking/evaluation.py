@@ -125,6 +125,13 @@ def record_report(request: StudyRequest) -> None:
     )
 
 
+def restore_sweep_record(request: StudyRequest) -> None:
+    """Brings MLflow back to the finished sweep of a study, after a look that was taken back."""
+    context = load_context(request)
+    tracking = open_tracking(context.project.pipeline.mlflow, project=Path())
+    _bring_up_to_date(context, tracking, read_sweep_facts(context.study, project=Path()))
+
+
 def _bring_up_to_date(context: StudyContext, tracking: Tracking, facts: SweepFacts) -> None:
     """Sends the parts of the sweep that MLflow lacks."""
     SweepSync(tracking, context.study, facts).sync_finished(

@@ -64,7 +64,7 @@ def list_ended(folder):
     return {path: path.stat().st_mtime_ns for path in folder.glob("results/.trials/*/result.json")}
 
 
-def test_the_same_command_again_trains_no_trial_twice(asked):
+def test_the_same_command_again_trains_no_trial_twice_and_has_its_answer_without_time(asked):
     folder, _ = asked
     before = list_ended(folder)
     assert before
@@ -75,6 +75,20 @@ def test_the_same_command_again_trains_no_trial_twice(asked):
     # On a slow machine the first budget may have ended before the most seeds; then some are added.
     after = list_ended(folder)
     assert {path: after[path] for path in before} == before
+    # As if it had been killed in a look whose seeds the next budget has no time for.
+    plan = folder / "studies" / "flowers.seeds.json"
+    text = plan.read_text()
+    kept = json.loads(text)
+    more = {arm: [*range(2, 9)] for arm in ("multi_similarity", "proxy_anchor")}
+    plan.write_text(json.dumps({**kept, "seeds": {**kept["seeds"], **more}}))
+    late = run(folder, "dml", "ask", "our 'best' photos", "--name", "flowers", "--minutes", "0.1",
+               "--most-seeds", "4", timeout=900)  # fmt: skip
+    assert late.returncode == 0, late.stderr[-3000:]
+    assert "the budget ended while seeds were added, so the answer is of" in late.stderr
+    assert plan.read_text() == text
+    assert "no training" in late.stdout
+    assert "dml export flowers" in late.stdout
+    assert list_ended(folder) == after
     other = run(folder, "dml", "ask", "our 'best' photos", "--name", "flowers", "--question", "dim")
     assert other.returncode == 2
     assert "studies/flowers.yaml is there already" in other.stderr

@@ -1,5 +1,7 @@
 """The size of a study within a budget."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,10 +9,12 @@ from hypothesis import strategies as st
 from dml_core.asking.recipes import PHOTOS
 from dml_core.asking.sizing import (
     LAST_SHARE,
+    SEEDS,
     SHARE,
     BudgetTooSmall,
     Costs,
     PackingWatch,
+    check_preparation,
     size_study,
 )
 
@@ -28,31 +32,45 @@ def size(minutes, costs=COSTS):
 
 def test_a_large_budget_is_capped_by_the_most_epochs():
     found = size(600)
-    assert (found.arms, found.epochs, found.tries, found.seeds) == (tuple(ARMS), 16, 2, 3)
+    assert (found.arms, found.epochs, found.tries, found.seeds) == (tuple(ARMS), 16, 2, 2)
 
 
 def test_epochs_fill_the_share_of_the_budget():
     found = size(20)
-    # 4 arms x (2 + 1 + 3) trials at 5 s an epoch on two workers: 60 s an epoch. 12 winners take
-    # 12 s, the rest 40 s: (600 - 52) / 60 = 9.13.
-    assert found.epochs == 9
-    assert found.seconds(COSTS) == pytest.approx(9 * 60 + 12 + 40)
+    # 4 arms x (2 + 1 + 2) trials at 5 s an epoch on two workers: 50 s an epoch. 8 winners take
+    # 8 s, the rest 40 s: (600 - 48) / 50 = 11.04.
+    assert found.epochs == 11
+    assert found.seconds(COSTS) == pytest.approx(11 * 50 + 8 + 40)
 
 
 def test_the_looks_reach_as_many_seeds_as_the_rest_of_the_budget_affords():
-    # A seed of 4 arms takes 4 x (9 x 5 s + 2 s) / 2 = 94 s, and 1200 - 592 s are left.
-    assert size(20).count_affordable(COSTS, budget_seconds=1200) == 3 + 6
+    # A seed of 4 arms takes 4 x (11 x 5 s + 2 s) / 2 = 114 s, and 1200 - 598 s are left.
+    assert size(20).count_affordable(COSTS, budget_seconds=1200) == 2 + 5
     # Looks need a size to grow to, also where a rest of the budget is too small for it.
-    assert size(20).count_affordable(COSTS, budget_seconds=600) == 3 + 2
+    assert size(20).count_affordable(COSTS, budget_seconds=600) == 2 + 2
 
 
-def test_a_small_budget_gives_up_tries_then_seeds_then_length_then_arms():
-    # With 8 epochs: (24 trials x 40 s + 24 s) / 2 + 40 s = 532 s, which is half of 17.7 minutes.
-    assert (size(18).tries, size(18).seeds, size(18).epochs) == (2, 3, 8)
-    assert (size(11).tries, size(11).seeds) == (1, 3)
-    assert (size(8).tries, size(8).seeds, len(size(8).arms)) == (1, 2, 4)
+def test_the_winners_are_evaluated_one_by_one_before_the_report():
+    # 8 winners of 2 s and 10 s.
+    costs = replace(COSTS, report=10.0)
+    assert size(20).seconds_after_sweep(costs) == 8 * 2 + 10
+    assert size(20).seconds(costs) == size(20).seconds(COSTS) + 10
+
+
+def test_a_small_budget_gives_up_tries_then_length_then_arms():
+    # With 8 epochs: (20 trials x 40 s + 16 s) / 2 + 40 s = 448 s, which is half of 14.9 minutes.
+    assert (size(15).tries, size(15).epochs) == (2, 8)
+    assert (size(8).tries, size(8).epochs, len(size(8).arms)) == (1, 9, 4)
     assert size(5).epochs < 8
     assert len(size(3).arms) < 4
+    assert {size(minutes).seeds for minutes in (3, 5, 8, 15, 600)} == {SEEDS}
+
+
+def test_a_frozen_network_that_would_take_the_budget_is_refused_with_the_minutes():
+    check_preparation(300, 4000, budget_seconds=600)
+    message = r"at least 11: passing 4,000 images .* takes about 5\.0 minutes .* Got 9\.8"
+    with pytest.raises(BudgetTooSmall, match=message):
+        check_preparation(301, 4000, budget_seconds=590)
 
 
 def test_a_few_images_are_trained_for_many_short_epochs():

@@ -5,12 +5,14 @@ from itertools import count
 import pytest
 import torch
 
+from dml_core.config import TrialConfig
 from dml_core.data.prepared import open_development
 from dml_core.measures import step_cost
 from dml_core.measures.results import list_winners
 from dml_core.measures.step_cost import (
     StepBudget,
     measure_configs,
+    measure_frozen,
     measure_peak_bytes,
     measure_step_cost,
     measure_trial,
@@ -86,6 +88,20 @@ def test_a_trial_takes_its_steps_and_its_validations(configs, monkeypatch):
     assert (cost.step, cost.validation, cost.steps_per_epoch) == (1, 1, steps)
     # Validations after the epochs 4, 8 and 9.
     assert cost.seconds(config) == 9 * steps + 3
+
+
+def test_only_views_that_are_not_stored_count_for_the_frozen_part(configs, monkeypatch):
+    config = configs["nca"]
+    data = open_development(config.data)
+    assert measure_frozen(config, data).seconds == 0
+    frozen = {"train": "none", "cache_views": 3}
+    config = TrialConfig.model_validate(config.model_dump() | {"trunk": frozen})
+    ticks = count()
+    monkeypatch.setattr(step_cost.time, "perf_counter", lambda: float(next(ticks)))
+    cost = measure_frozen(config, data)
+    num_images = 3 * len(data.train) + len(data.validation)
+    assert (cost.image, cost.num_missing) == (1 / 32, num_images)
+    assert cost.seconds == num_images / 32
 
 
 def test_the_peak_counts_what_is_held_at_one_time():

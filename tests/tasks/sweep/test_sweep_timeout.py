@@ -7,10 +7,13 @@ import pytest
 
 from dml_core.trials.journal import Journal
 from dml_core.trials.store import LocalStore
+from tasks.budget import BudgetSpent
 from tasks.guardian import guarded_folder
 from tasks.sweep import tune as ray_hooks
+from tasks.sweep.conductor import Conductor, ListedTrials, SearchThenRepeats, SweepEvents
+from tasks.sweep.progress import ProgressTracker
 from tasks.sweep.run import run_sweep
-from tasks.sweep.tune import SweepTimedOut
+from tasks.sweep.tune import LedStopper, SweepTimedOut
 from tests.references.tiny_studies import tiny_pipeline, tiny_study
 from tests.references.tiny_trials import prepare_tiny
 
@@ -51,3 +54,30 @@ def test_a_sweep_stops_when_its_time_is_over_and_goes_on_later(tmp_path, monkeyp
     assert any(record.resumed for record in result.repeat_records)
     for name, epochs in kept.items():
         assert Journal(store, name).epochs()[: len(epochs)] == epochs
+
+
+def test_a_sweep_without_any_time_left_starts_no_cluster(tmp_path):
+    prepare_tiny(tmp_path / "prepared")
+    study = tiny_study(tmp_path / "prepared", tmp_path, STUDY)
+    folder = tmp_path / "results/.sweeps/tiny"
+    before = set(psutil.Process().children(recursive=True))
+    with pytest.raises(BudgetSpent, match=r"answer: 0 of 2 trainings are finished"):
+        run_sweep(study, tiny_pipeline(), folder=folder, seconds=0)
+    assert set(psutil.Process().children(recursive=True)) == before
+    assert not (tmp_path / "results/tiny").exists()
+
+
+def test_a_budget_that_ends_while_trials_run_stops_them_all():
+    """Through the same door as sweep.timeout_seconds, of which the first test runs a sweep."""
+
+    def check_budget():
+        raise BudgetSpent("not enough time")
+
+    conductor = Conductor(
+        SearchThenRepeats(ListedTrials([]), lambda _: []), None,
+        tracker=ProgressTracker("tiny", total=2), events=SweepEvents(),
+        max_failed=0, max_restarts=0,
+    )  # fmt: skip
+    assert LedStopper(conductor, check_budget=check_budget).stop_all()
+    with pytest.raises(BudgetSpent):
+        conductor.raise_error()
