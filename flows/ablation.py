@@ -237,73 +237,33 @@ def run_stages(
     ):
         log.write("run started", commit=describe_commit(Path()), profile=request.profile)
         ran: list[str] = []
-        is_first = True
-        while is_first or (budget is not None and add_seeds(run.request, budget)):
-            if not is_first:
-                track_study(request)
-                run = pin_look(run)
+        is_forced, is_over = force, False
+        while True:
+            swept = None
             try:
-                budget = _run_look(
-                    run, log, ran, show=show, force=force and is_first, budget=budget
-                )
+                for name in STAGES:
+                    if run_stage(name, run, log, show=show, is_forced=is_forced, budget=budget):
+                        ran.append(name)
+                        swept = time.perf_counter() if name == "sweep" else swept
             except BudgetSpent as spent:
-                run = _return_to_last_look(run, log, ran, spent, show=show, budget=budget)
-                break
-            is_first = False
+                # The answer is that of the look before, if there was one; then nothing is stale,
+                # unless a kill left a sweep without its report.
+                if not take_back_seeds(run.request, spent):
+                    raise
+                is_over = True
+            else:
+                if is_over:
+                    restore_sweep_record(run.request)
+                if budget is not None and swept is not None:
+                    seconds = time.perf_counter() - swept
+                    budget = budget.with_measured(load_context(run.request), seconds)
+                if is_over or budget is None or not add_seeds(run.request, budget):
+                    break
+            is_forced = False
+            track_study(request)
+            run = pin_look(run)
         log.write("run ended", stages=ran)
     return run, ran
-
-
-def _run_look(
-    run: PinnedRun,
-    log: RunLog,
-    ran: list[str],
-    *,
-    show: str,
-    force: bool = False,
-    budget: SeedBudget | None = None,
-) -> SeedBudget | None:
-    """Runs the stale stages and notes their names; returns the budget with what they took.
-
-    Raises:
-        BudgetSpent: when the sweep had to stop.
-    """
-    swept: float | None = None
-    for name in STAGES:
-        seconds = None
-        if name == "sweep" and budget is not None:
-            seconds = budget.seconds_of_sweep(load_context(run.request))
-        if run_stage(name, run, log, show=show, is_forced=force, seconds=seconds):
-            ran.append(name)
-            if name == "sweep":
-                swept = time.perf_counter()
-    if budget is None or swept is None:
-        return budget
-    return budget.with_measured(load_context(run.request), time.perf_counter() - swept)
-
-
-def _return_to_last_look(
-    run: PinnedRun,
-    log: RunLog,
-    ran: list[str],
-    spent: BudgetSpent,
-    *,
-    show: str,
-    budget: SeedBudget | None,
-) -> PinnedRun:
-    """Returns the run with the seeds of the last look that has an answer.
-
-    Raises:
-        BudgetSpent: where there is none.
-    """
-    if not take_back_seeds(run.request, spent):
-        raise spent
-    track_study(run.request)
-    run = pin_look(run)
-    # Usually nothing is stale: only a kill leaves a sweep without its report.
-    _run_look(run, log, ran, show=show, budget=budget)
-    restore_sweep_record(run.request)
-    return run
 
 
 def run_stage(
@@ -313,7 +273,7 @@ def run_stage(
     *,
     show: str,
     is_forced: bool = False,
-    seconds: float | None = None,
+    budget: SeedBudget | None = None,
 ) -> bool:
     """Runs and commits a stage if it is stale or forced; returns whether it ran.
 
@@ -323,7 +283,7 @@ def run_stage(
         log: gets a line at its start and its end.
         show: how progress is shown.
         is_forced: whether it runs in any case.
-        seconds: how long a sweep may take.
+        budget: ends a sweep so early that its answer is there in time.
     """
     if not (is_forced or is_stale(stage, run)):
         return False
@@ -336,6 +296,7 @@ def run_stage(
         log.write("stage started", stage=stage)
         origin = begin_stage(stage, run, on_wait=on_wait)
         if stage == "sweep":
+            seconds = budget.seconds_of_sweep(load_context(run.request)) if budget else None
             sweep(run.request, show, seconds)
         else:
             STAGES[stage](run.request)

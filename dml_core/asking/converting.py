@@ -28,6 +28,8 @@ LABEL_KEYS = ("label", "class", "cls", "class_name", "category")
 _PICTURE_PARTS = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "avif", "heic")
 _PEEKED = 64
 _MAX_FOLDER_BYTES = 150
+_FEW_STRAY = 3
+_STRAY_SHARE = 0.05
 _SIGNATURES = (
     (0, b"\xff\xd8\xff", ".jpg"),
     (0, b"\x89PNG", ".png"),
@@ -88,18 +90,12 @@ def write_class_archive(
     Raises:
         DatasetError: without usable samples, or if the target holds something else.
     """
-    with folder_lock(target):
-        partial = target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
-        try:
-            folders, missing = ClassFolders(), Counter[str]()
-            progress = Progress(on_progress, f"converting images to {target.name}")
-            with tarfile.open(partial, "w", format=tarfile.PAX_FORMAT) as tar:
-                for sample in samples:
-                    _add(tar, sample, folders, missing, progress)
-            _check_usable(progress.done, missing, what)
-            _put_in_place(partial, target)
-        finally:
-            partial.unlink(missing_ok=True)
+    folders, missing = ClassFolders(), Counter[str]()
+    progress = Progress(on_progress, f"converting images to {target.name}")
+    with _written_archive(target) as tar:
+        for sample in samples:
+            _add(tar, sample, folders, missing, progress)
+        _check_usable(progress.done, missing, what)
     lines = [f"{'converted':<14}{what}, to {target.parent.name}/{target.name}"]
     lines += [
         f"{'left out':<14}{number:,} samples without {part}" for part, number in missing.items()
@@ -109,6 +105,35 @@ def write_class_archive(
         label, name = renamed[0]
         lines.append(f"{'renamed':<14}{len(renamed):,} classes, such as {label!r} to {name!r}")
     return tuple(lines)
+
+
+def copy_class_folders(
+    root: Path, target: Path, *, on_progress: Callable[[str], None]
+) -> tuple[str, ...]:
+    """Writes the images below the folders of a tree to a tar, without those beside the folders."""
+    progress = Progress(on_progress, f"copying images to {target.name}")
+    with _written_archive(target) as tar:
+        for parts, file in _list_pictures(root):
+            if len(parts) > 1:
+                member = tarfile.TarInfo("/".join(parts))
+                member.size = file.stat().st_size
+                with file.open("rb") as content:
+                    tar.addfile(member, content)
+                progress.step()
+    return (f"{'copied':<14}the class folders to {target.parent.name}/{target.name}",)
+
+
+@contextmanager
+def _written_archive(target: Path) -> Iterator[tarfile.TarFile]:
+    """Yields a tar that is put in its place once it is complete."""
+    with folder_lock(target):
+        partial = target.with_name(f".{target.name}.partial-{secrets.token_hex(4)}")
+        try:
+            with tarfile.open(partial, "w", format=tarfile.PAX_FORMAT) as tar:
+                yield tar
+            _put_in_place(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _add(
@@ -155,27 +180,40 @@ def _put_in_place(partial: Path, target: Path) -> None:
         )
 
 
+def are_few_stray(number: int, total: int) -> bool:
+    """Returns whether so many images of all lie beside the class folders by mistake."""
+    return number <= max(_FEW_STRAY, _STRAY_SHARE * total)
+
+
 def read_split_folders(folders: tuple[Path, ...]) -> Iterator[Sample]:
     """Yields the images of folders such as train and test, each with one folder per class.
 
     Raises:
-        DatasetError: if one of them has images without class folders.
+        DatasetError: if one of them has many images without class folders.
     """
+    for folder in folders:
+        found = list(_list_pictures(folder))
+        stray = [file.name for parts, file in found if len(parts) == 1]
+        if not are_few_stray(len(stray), len(found)):
+            raise DatasetError(
+                f"{folder} must hold one folder per class. Found {stray[0]} without one. Move "
+                "the images into class folders, or add a CSV with the columns path and class."
+            )
+        for parts, file in found:
+            is_large = file.stat().st_size > MAX_FILE_BYTES
+            label = parts[0] if len(parts) > 1 else None
+            yield Sample(label, None if is_large else file.read_bytes())
+
+
+def _list_pictures(root: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
+    """Yields the images that are not hidden, in the order of their paths relative to the root."""
     from dml_core.data.sources.folder import IMAGE_SUFFIXES
 
-    for folder in folders:
-        for file in sorted(folder.rglob("*")):
-            parts = file.relative_to(folder).parts
-            is_hidden = any(part.startswith((".", "__MACOSX")) for part in parts)
-            if is_hidden or file.suffix.lower() not in IMAGE_SUFFIXES or not file.is_file():
-                continue
-            if len(parts) == 1:
-                raise DatasetError(
-                    f"{folder} must hold one folder per class. Found {file.name} without one. Move "
-                    "the images into class folders, or add a CSV with the columns path and class."
-                )
-            is_large = file.stat().st_size > MAX_FILE_BYTES
-            yield Sample(parts[0], None if is_large else file.read_bytes())
+    for file in sorted(root.rglob("*")):
+        parts = file.relative_to(root).parts
+        is_hidden = any(part.startswith((".", "__MACOSX")) for part in parts)
+        if not is_hidden and file.suffix.lower() in IMAGE_SUFFIXES and file.is_file():
+            yield parts, file
 
 
 def is_shard(archive: Path) -> bool:

@@ -10,7 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from dml_core.asking.converting import read_shards, read_split_folders, write_class_archive
+from dml_core.asking.converting import (
+    copy_class_folders,
+    read_shards,
+    read_split_folders,
+    write_class_archive,
+)
 from dml_core.asking.failures import RAW, in_one_line, leaves_nothing, named_as
 from dml_core.asking.path_kinds import (
     PathContent,
@@ -156,9 +161,10 @@ def _look(request: _Request, content: PathContent, raw: dict[str, Any]) -> Found
     Args:
         raw: the key data.raw if the content was unpacked from an archive.
     """
-    if content.kind in ("shards", "arrow", "parquet", "splits"):
+    if content.kind in ("shards", "arrow", "parquet", "splits") or content.stray:
         notes = _convert(request, content)
-        return _look_converted(request, notes, content.unlisted)
+        stray = _describe_stray(content.stray)
+        return _look_converted(request, (*content.notes, *notes, *stray), content.unlisted)
     if content.kind == "archive":
         keys = {"data.raw": request.name_path(content.path)}
         folder = _unpack(request, keys)
@@ -191,6 +197,9 @@ def _convert(request: _Request, content: PathContent) -> tuple[str, ...]:
         samples, what = read_saved(content.path), "a saved Hugging Face dataset"
     elif content.kind == "parquet":
         samples, what = read_parquet(files), f"{len(files):,} Parquet file(s) with images"
+    elif content.kind == "classes":
+        # The reader of class folders takes every image for one of a class.
+        return copy_class_folders(content.path, request.archive, on_progress=request.on_progress)
     else:
         names = ", ".join(folder.name for folder in files)
         samples, what = read_split_folders(files), f"the classes of {names} put together"
@@ -301,6 +310,14 @@ def _describe_images(
         text = "1 class has" if lone == 1 else f"{lone:,} classes have"
         lines.append(_line("small", f"{text} one image: no positive pairs, and not scored"))
     return lines
+
+
+def _describe_stray(stray: Sequence[str]) -> tuple[str, ...]:
+    if not stray:
+        return ()
+    shown = ", ".join(stray[:_SHOWN]) + (", ..." if len(stray) > _SHOWN else "")
+    images = "1 image" if len(stray) == 1 else f"{len(stray):,} images"
+    return (_line("left out", f"{images} beside the class folders: {shown}"),)
 
 
 def _describe_unlisted(unlisted: Counter[str]) -> list[str]:

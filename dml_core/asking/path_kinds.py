@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from dml_core.asking.converting import is_shard
+from dml_core.asking.converting import are_few_stray, is_shard
 from dml_core.asking.pictures import Progress
 from dml_core.asking.saved_datasets import has_picture_column
 from dml_core.config.problems import suggest
@@ -46,6 +46,8 @@ class PathContent:
     notes: tuple[str, ...] = ()
     unlisted: Counter[str] = field(default_factory=Counter)
     """Number of images that are not listed, by suffix."""
+    stray: tuple[str, ...] = ()
+    """The few images beside the class folders, which are left out."""
 
 
 @dataclass
@@ -115,14 +117,29 @@ def find_in_folder(folder: Path, on_progress: Callable[[str], None]) -> PathCont
         return PathContent("table", root / survey.tables[0], unlisted=survey.unlisted)
     if names and lowered <= SPLIT_FOLDERS:
         files = tuple(root / name for name in names)
-        return PathContent("splits", root, files=files, unlisted=survey.unlisted)
+        stray = _find_stray(survey)
+        return PathContent("splits", root, files=files, unlisted=survey.unlisted, stray=stray)
     if not names:
         raise _no_classes(folder, survey)
     notes = tuple(
         f"{table} beside the class folders is not used; to use it, give its path instead"
         for table in survey.tables
     )
-    return PathContent("classes", folder, notes=notes, unlisted=survey.unlisted)
+    stray = _find_stray(survey)
+    place = root if stray else folder
+    return PathContent("classes", place, notes=notes, unlisted=survey.unlisted, stray=stray)
+
+
+def _find_stray(survey: Survey) -> tuple[str, ...]:
+    """Returns the images beside the class folders; raises DatasetError if they are many."""
+    number, inside = len(survey.loose), sum(survey.folders.values())
+    if are_few_stray(number, number + inside):
+        return tuple(sorted(survey.loose))
+    raise DatasetError(
+        f"{survey.root} must hold its images in one folder per class. Found {number:,} images "
+        f"beside {len(survey.class_folders):,} folders with {inside:,}, such as "
+        f"{min(survey.loose)}. Move them into class folders or elsewhere."
+    )
 
 
 def survey_folder(folder: Path, on_progress: Callable[[str], None]) -> Survey:

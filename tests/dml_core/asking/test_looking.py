@@ -88,6 +88,32 @@ def test_class_folders_are_found_and_their_keys_prepare_them(
     assert prepare(found, project) == 37
 
 
+@pytest.mark.parametrize("split", ["", "train"])
+def test_a_stray_image_beside_the_class_folders_is_left_out_named_and_counted(
+    tmp_path: Path, project: Path, split: str
+):
+    draw_classes(tmp_path / "tree" / split)
+    if split:
+        draw_classes(tmp_path / "tree" / "test")
+    draw(tmp_path / "tree" / "montage.png", 99)
+    before = sorted(tmp_path.glob("tree/**/*"))
+    found = look(tmp_path / "tree", project)
+    assert (found.num_classes, found.data["data.raw"]) == (12, "data/raw/mine.tar")
+    assert "left out      1 image beside the class folders: montage.png" in found.lines
+    assert prepare(found, project) == found.num_images == (72 if split else 36)
+    assert sorted(tmp_path.glob("tree/**/*")) == before
+    # Nothing is written twice.
+    assert look(tmp_path / "tree", project) == found
+
+
+def test_a_stray_image_does_not_hide_nested_class_folders(tmp_path: Path, project: Path):
+    for group in ("birds", "cats"):
+        draw_classes(tmp_path / "tree" / group, classes=6)
+    draw(tmp_path / "tree" / "cover.png", 99)
+    found = look(tmp_path / "tree", project)
+    assert (found.num_classes, found.data["data.class_levels"]) == (12, 2)
+
+
 def test_gray_images_are_not_in_colour_and_a_tenth_in_colour_is(tmp_path: Path, project: Path):
     tree = draw_classes(tmp_path / "gray", gray=True)
     draw(tree / "class00" / "one.png", 100)
@@ -350,8 +376,22 @@ def _no_classes(folder: Path) -> Path:
     return draw(folder / "set" / "a.png", 1).parent
 
 
-def _stray(folder: Path) -> Path:
-    return draw(draw_classes(folder / "set") / "montage.png", 99).parent
+def _many_stray(folder: Path) -> Path:
+    tree = draw_classes(folder / "set", classes=6, images=2)
+    _draw_loose(tree)
+    return tree
+
+
+def _many_stray_of_a_split(folder: Path) -> Path:
+    draw_classes(folder / "set" / "test", classes=6, images=2)
+    tree = draw_classes(folder / "set" / "train", classes=6, images=2)
+    _draw_loose(tree)
+    return folder / "set"
+
+
+def _draw_loose(tree: Path) -> None:
+    for number in range(4):
+        draw(tree / f"loose {number}.png", 90 + number)
 
 
 def _one_class_archive(folder: Path) -> Path:
@@ -415,7 +455,11 @@ BAD = {
     "no images": (_no_images, r"set must hold images in one folder per class. Found no image"),
     "only heic": (_only_heic, r"Found only 1 \.heic: convert them to JPEG.*magick mogrify"),
     "no classes": (_no_classes, r"Found 1 images without class folders and no tables\. Move"),
-    "stray": (_stray, r"montage\.png is not in a class folder; move it into one"),
+    "many stray": (
+        _many_stray,
+        r"one folder per class. Found 4 images beside 6 folders with 12, such as loose 0\.png",
+    ),
+    "many stray of a split": (_many_stray_of_a_split, r"train must .* Found loose 0\.png without"),
     "one class": (lambda f: draw_classes(f / "set", classes=1), r"Found one class, 'class00'"),
     "one class packed": (_one_class_archive, r"one\.zip must .* Found one class, 'class00'"),
     "five classes": (
