@@ -40,6 +40,11 @@ def count_concurrent(ray: RayConfig) -> int:
     return ray.max_concurrent or max(1, int(count_cores() / ray.cpus_per_trial))
 
 
+def count_trials(study: ResolvedStudy) -> StudyCost:
+    """Returns the trials of a study whose cost is unknown: it counts as nothing."""
+    return sum_cost(study, {arm.name: 0.0 for arm in study.arms})
+
+
 def sum_cost(study: ResolvedStudy, seconds_per_trial: Mapping[str, float]) -> StudyCost:
     """Returns the cost of a study from the seconds of a trial by arm."""
     num_tries = study.trials_per_arm * study.folds
@@ -88,6 +93,10 @@ OFFICIAL_IMAGES: Mapping[str, int] = {
 """Images of the official training classes, validation included."""
 
 
+class CostUnknown(ConfigError):
+    """Nothing that is published gives the cost of a study; on its data it can be measured."""
+
+
 @dataclass(frozen=True)
 class GpuEstimate:
     """The estimated cost of a study on a GPU, with its assumptions."""
@@ -113,7 +122,7 @@ def estimate_gpu_hours(
             network's operations and input size.
 
     Raises:
-        ConfigError: when the size of a dataset or the operations of a network are unknown.
+        CostUnknown: when the size of a dataset or the operations of a network are unknown.
     """
     problems, assumed, seconds = [], {}, {}
     for arm in study.arms:
@@ -126,7 +135,7 @@ def estimate_gpu_hours(
             continue
         assumed[_describe(config, rate, is_given=images_per_second is not None)] = True
     if problems:
-        raise ConfigError(str(study.path), list(dict.fromkeys(problems)))
+        raise CostUnknown(str(study.path), list(dict.fromkeys(problems)))
     return GpuEstimate(sum_cost(study, seconds), tuple(assumed))
 
 
@@ -136,7 +145,7 @@ def _count_weighted_images(config: TrialConfig) -> float:
     if name not in OFFICIAL_IMAGES:
         raise ValueError(
             f"data.name={name} has no official number of images, so the cost must be measured on "
-            "the data. Run: dml prepare"
+            "the data."
         )
     share = 1 / config.data.folds if config.data.folds > 1 else config.data.validation_fraction
     num_validation = round(OFFICIAL_IMAGES[name] * share)
@@ -162,8 +171,8 @@ def _count_operations(config: TrialConfig) -> float:
         library_name, name = "torchvision", "vit_b_16"
     if library_name != "torchvision":
         raise ValueError(
-            f"model.backbone={config.model.backbone} has no published number of operations here. "
-            "Pass --images-per-second, or run dml prepare, so that it is measured."
+            f"model.backbone={config.model.backbone} has no published number of operations here, "
+            "so the cost must be measured on the data, or --images-per-second given."
         )
     weights = library.get_model_weights(name)["DEFAULT"]
     return float(weights.meta["_ops"])

@@ -1,9 +1,11 @@
 """dml plan: the trials of studies and their cost, without running them.
 
-The cost is measured where the data are prepared, and computed for a GPU elsewhere.
+The cost is measured where the data are prepared, and computed for a GPU elsewhere. Where neither is
+possible, the command that prepares the data is named.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -71,8 +73,8 @@ def _print_plan(request: "StudyRequest", images_per_second: float | None) -> Non
         seeds = ", ".join(str(seed) for seed in study.seeds)
         say(f"  repeat  {arm.name:32s} seeds {seeds}  ({changed})")
     with shown_step(f"measuring the cost of {study.name}"):
-        cost, gpu = _estimate(context, images_per_second=images_per_second)
-    for line in [*_describe_cost(context, cost, gpu), *_describe_cluster(context)]:
+        estimate = _estimate(context, images_per_second=images_per_second)
+    for line in [*_describe_cost(context, estimate), *_describe_cluster(context)]:
         say(line)
     if num_shared := count_shared_trials(context):
         say(f"{num_shared} trials need no training: other studies have trained the same keys")
@@ -92,20 +94,26 @@ def _print_table(requests: "Iterable[StudyRequest]", images_per_second: float | 
 
     say(f"{'study':20s} {'arms':>5s} {'trials':>7s} {'cost':>16s}")
     totals: dict[str, float] = {}
-    trials = 0
+    trials = num_unknown = 0
     for request in requests:
         if not _has_profile(request):
             say(f"{request.study:20s} has no profile {request.profile!r}")
             continue
         context = load_context(request)
-        cost, gpu = _estimate(context, images_per_second=images_per_second)
-        amount, unit = (gpu.hours, "GPU hours") if gpu else (cost.total_seconds / 60, "minutes")
-        totals[unit] = totals.get(unit, 0.0) + amount
+        estimate = _estimate(context, images_per_second=images_per_second)
+        cost, gpu = estimate.cost, estimate.gpu
+        if estimate.why_unknown:
+            shown = f"unknown until: {_prepare_command(request)}"
+            num_unknown += 1
+        else:
+            amount, unit = (gpu.hours, "GPU hours") if gpu else (cost.total_seconds / 60, "minutes")
+            totals[unit] = totals.get(unit, 0.0) + amount
+            shown = f"{amount:,.1f} {unit}"
         trials += cost.num_trained
-        shown = f"{amount:,.1f} {unit}"
         say(f"{request.study:20s} {len(context.study.arms):5d} {cost.num_trained:7d} {shown:>16s}")
-    listed = " and ".join(f"{amount:,.1f} {unit}" for unit, amount in totals.items())
-    say(f"{trials} trials, {listed}; a trial of two studies counts twice")
+    listed = " and ".join(f"{amount:,.1f} {unit}" for unit, amount in totals.items()) or "no cost"
+    missing = f", without the cost of {num_unknown} studies" if num_unknown else ""
+    say(f"{trials} trials, {listed}{missing}; a trial of two studies counts twice")
     if "minutes" in totals:
         say("minutes are of training on one core of this machine")
     if "GPU hours" in totals:
@@ -123,25 +131,45 @@ def _has_profile(request: "StudyRequest") -> bool:
     return request.profile in (profiles or {})
 
 
-def _estimate(
-    context: "StudyContext", *, images_per_second: float | None
-) -> "tuple[StudyCost, GpuEstimate | None]":
+@dataclass(frozen=True)
+class _Estimate:
+    """The trials of a study, and what they cost."""
+
+    cost: "StudyCost"
+    gpu: "GpuEstimate | None" = None
+    """The cost on a GPU, if it was not measured here."""
+    why_unknown: tuple[str, ...] = ()
+    """Why there is no cost, a sentence each."""
+
+
+def _estimate(context: "StudyContext", *, images_per_second: float | None) -> _Estimate:
     """Returns a study's cost; with an estimate for a GPU if it was not measured."""
-    from dml_core.studies.cost import estimate_gpu_hours
+    from dml_core.studies.cost import CostUnknown, count_trials, estimate_gpu_hours
     from tasks.study import is_prepared
 
     if images_per_second is None and all(is_prepared(data) for data in context.datasets):
-        return _measure(context.study), None
-    gpu = estimate_gpu_hours(context.study, images_per_second=images_per_second)
-    return gpu.cost, gpu
+        return _Estimate(_measure(context.study))
+    try:
+        gpu = estimate_gpu_hours(context.study, images_per_second=images_per_second)
+    except CostUnknown as unknown:
+        return _Estimate(count_trials(context.study), why_unknown=tuple(unknown.problems))
+    return _Estimate(gpu.cost, gpu)
 
 
-def _describe_cost(
-    context: "StudyContext", cost: "StudyCost", gpu: "GpuEstimate | None"
-) -> list[str]:
+def _prepare_command(request: "StudyRequest") -> str:
+    from tasks.report_page.tables import make_command
+
+    return make_command(request, "prepare")
+
+
+def _describe_cost(context: "StudyContext", estimate: _Estimate) -> list[str]:
     from dml_core.data.parallel import count_cores
 
+    cost, gpu = estimate.cost, estimate.gpu
     counted = f"{cost.num_search_trials} search and {cost.num_repeat_trials} repeat trials"
+    if estimate.why_unknown:
+        unknown = f"{counted}: cost unknown until: {_prepare_command(context.request)}"
+        return [unknown, *(f"  {why}" for why in estimate.why_unknown)]
     if gpu is not None:
         listed = [f"  {assumption}" for assumption in gpu.assumptions]
         return [f"{counted}: about {gpu.hours:,.1f} GPU hours", _describe_assumptions(), *listed]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.commands.terminal import DEFAULT_PARAMS, ParamsOption, SetOption, say
+from flows.commands.terminal import DEFAULT_PARAMS, ParamsOption, ProfileOption, SetOption, say
 
 if TYPE_CHECKING:
     from dml_core.config.data import DataBase
@@ -16,21 +16,40 @@ commands = typer.Typer()
 
 @commands.command()
 def prepare(
+    study: Annotated[
+        str | None, typer.Argument(help="A study: its datasets instead of that of params.yaml.")
+    ] = None,
     params: ParamsOption = DEFAULT_PARAMS,
     set_: SetOption = None,
+    profile: ProfileOption = None,
     workers: Annotated[int, typer.Option(help="Processes; 0 takes all cores.", min=0)] = 0,
 ) -> None:
     """Pack a dataset for training: read, check, resize, split, hash."""
     from dml_core.config import load_trial_config
+    from tasks.guardian import guarded_folder
+    from tasks.study import StudyRequest, load_context
+
+    if study is None:
+        if profile:
+            raise ValueError("--profile is one of a study, which is missing. Name it first.")
+        datasets = [load_trial_config(params, set_ or []).data]
+    else:
+        request = StudyRequest(
+            study=study, profile=profile, params=str(params), overrides=tuple(set_ or ())
+        )
+        datasets = list(load_context(request).datasets)
+    # The processes of a pool would outlive a killed command.
+    guarded_folder()
+    for config in datasets:
+        _prepare(config, workers)
+
+
+def _prepare(config: "DataBase", workers: int) -> None:
     from dml_core.data.prepare import prepare_dataset
     from dml_core.data.sources.registry import list_images
-    from tasks.guardian import guarded_folder
     from tasks.step_progress import shown_step
     from tasks.versioning.restoring import restore_before_preparing
 
-    config = load_trial_config(params, set_ or []).data
-    # The processes of a pool would outlive a killed command.
-    guarded_folder()
     restore_before_preparing(config)
     started = time.perf_counter()
     with shown_step(f"preparing {config.folder_name}") as progress:

@@ -83,5 +83,5 @@ def test_unpublished_numbers_are_refused_with_what_to_do(tmp_path):
     with pytest.raises(ConfigError, match=r"convnet has no published.*--images-per-second"):
         estimate_gpu_hours(read(tmp_path, backbone="convnet"))
     glyphs = "{question: q, arms: {a: {}}, seeds: [0]}"
-    with pytest.raises(ConfigError, match=r"data.name=glyphs has no official.*dml prepare"):
+    with pytest.raises(ConfigError, match=r"data.name=glyphs has no official.*measured on"):
         estimate_gpu_hours(read_study(tmp_path, glyphs), images_per_second=100)

@@ -1,8 +1,11 @@
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from dml_core.data.records import DatasetError
+from dml_core.studies.cost import sum_cost
 from flows.commands import plan as command
 
 ROOT = Path(__file__).parents[3]
@@ -14,12 +17,12 @@ def in_project(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
-def plan(capsys, names=(), *, every=False, speed=None):
+def plan(capsys, names=(), *, every=False, speed=None, profile="paper"):
     command.plan(
         list(names),
         PARAMS,
         ["data.prepared_root=nowhere"],
-        profile="paper",
+        profile=profile,
         all_=every,
         images_per_second=speed,
     )
@@ -52,6 +55,50 @@ def test_all_studies_are_summed_and_one_without_the_profile_is_named(capsys):
     trials = [int(found) for found in re.findall(r" (\d+) [\d,]+\.\d GPU hours", said)]
     assert len(trials) == 25
     assert f"{sum(trials)} trials, " in said
+
+
+UNKNOWN = {
+    "adaptation": "model.backbone=timm:tf_efficientnet_lite0 has no published number of operations",
+    "continuous": "model.backbone=convnet has no published number of operations",
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_study_of_unknown_cost_is_listed_with_the_command_that_prepares_its_data(capsys, name):
+    said = plan(capsys, [name], profile=None)
+    assert re.search(r"repeat \w+ seeds 0, 1, 2", said)
+    assert f"trials: cost unknown until: dml prepare {name} --set data.prepared_root" in said
+    assert UNKNOWN[name] in said
+
+
+def open_glyphs(config):
+    """Plays the prepared data of params.yaml; no other are there."""
+    if config.alias != "glyphs":
+        raise DatasetError("not prepared")
+    return SimpleNamespace(train=Train())
+
+
+class Train(list):
+    num_classes = 100
+
+    def __len__(self):
+        return 2400
+
+
+def test_a_study_of_unknown_cost_keeps_no_row_of_the_others_back(capsys, monkeypatch):
+    names = ["adaptation", "expansion", "continuous"]
+    monkeypatch.setattr("flows.commands.studies.study_names", lambda: names)
+    monkeypatch.setattr("tasks.study.open_development", open_glyphs)
+    # A minute for each trial.
+    measured = {"expansion": 60.0}
+    monkeypatch.setattr(
+        command, "_measure",
+        lambda study: sum_cost(study, {arm.name: measured[study.name] for arm in study.arms}),
+    )  # fmt: skip
+    said = plan(capsys, every=True, profile=None)
+    assert re.search(r"adaptation 4 24 unknown until: dml prepare adaptation --set \S+ exp", said)
+    assert re.search(r"expansion 10 80 80\.0 minutes continuous 3 24 unknown until", said)
+    assert "128 trials, 80.0 minutes, without the cost of 2 studies; a trial of two" in said
 
 
 def test_a_plan_without_studies_is_refused():

@@ -7,9 +7,29 @@ from pathlib import Path
 
 import pytest
 
+from flows.commands import prepare as command
+from tasks.study import StudyRequest, is_prepared, load_context
 from tests.references.drawn_datasets import write_tree
 
 ROOT = Path(__file__).parents[3]
+POSES = """
+question: Do drawings with the same rotation come first?
+arms: {log_ratio: {loss.name: log_ratio}, dense_triplet: {loss.name: dense_triplet}}
+fixed:
+  data.name: glyphs
+  data.alias: poses
+  data.max_classes: 12
+  data.images_per_class: 4
+  data.continuous_labels: [rotation]
+  sampler.name: dense
+  sampler.batch_size: 8
+  sampler.anchors_per_batch: 1
+  sampler.nearest: 2
+  evaluation.label_at: [1]
+  evaluation.ndcg_at: [10]
+seeds: [0]
+figure: {kind: bar, x: arm, y: test.ndcg_at_10}
+"""
 DML = Path(sys.executable).with_name("dml")
 VALUES = ("name=folder", "alias=birds", "raw=photos", "image_size_px=16", "color=rgb")
 
@@ -57,3 +77,17 @@ def test_dropped_leaks_and_other_duplicates_are_reported(project):
     assert "listed in duplicates.csv" in done.stdout
     assert (project / "data/prepared/birds/duplicates.csv").exists()
     assert not (project / "data/prepared/birds.leaks.csv").exists()
+
+
+def test_the_data_of_a_study_are_prepared_by_its_name(tmp_path, monkeypatch, capsys):
+    shutil.copyfile(ROOT / "params.yaml", tmp_path / "params.yaml")
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies" / "poses.yaml").write_text(POSES)
+    monkeypatch.chdir(tmp_path)
+    command.prepare("poses", workers=1)
+    assert "poses: " in capsys.readouterr().out
+    request = StudyRequest(study="poses")
+    assert all(is_prepared(data) for data in load_context(request).datasets)
+    assert [folder.name for folder in (tmp_path / "data/prepared").glob("[!.]*")] == ["poses"]
+    with pytest.raises(ValueError, match="--profile is one of a study, which is missing"):
+        command.prepare(profile="smoke")
