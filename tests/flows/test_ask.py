@@ -15,6 +15,8 @@ from tests.tasks.export.test_formats import OWN, RUN, read_lines
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
+ASK = ("dml", "ask", "our 'best' photos", "--name", "flowers", "--most-seeds", "4")
+MOST_BUDGETS = 5
 NEIGHBORS = """
 import json
 import numpy as np
@@ -35,12 +37,15 @@ def asked(tmp_path_factory):
     folder = make_project(tmp_path_factory.mktemp("ask") / "project", {})
     write_flowers(folder / "our 'best' photos", num_images=9, sizes_px=(40, 44, 48))
     (folder / "our 'best' photos" / "flower-00" / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
-    done = run(
-        folder, "dml", "ask", "our 'best' photos", "--name", "flowers", "--minutes", "5",
-        "--most-seeds", "4", timeout=900,
-    )  # fmt: skip
+    printed = ""
+    # A machine with other work may not finish within its minutes; the same command goes on.
+    for _ in range(MOST_BUDGETS):
+        done = run(folder, *ASK, "--minutes", "5", timeout=900)
+        printed += done.stdout
+        if "not enough time for an answer" not in done.stderr:
+            break
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return folder, done.stdout
+    return folder, printed
 
 
 def test_one_command_says_what_it_found_decided_and_recommends(asked):
@@ -64,31 +69,23 @@ def list_ended(folder):
     return {path: path.stat().st_mtime_ns for path in folder.glob("results/.trials/*/result.json")}
 
 
-def test_the_same_command_again_trains_no_trial_twice_and_has_its_answer_without_time(asked):
+def test_the_same_command_trains_no_trial_twice_and_has_its_answer_without_time(asked):
     folder, _ = asked
     before = list_ended(folder)
     assert before
-    again = run(folder, "dml", "ask", "our 'best' photos", "--name", "flowers", "--minutes", "5",
-                "--most-seeds", "4", timeout=900)  # fmt: skip
-    assert again.returncode == 0, again.stderr[-3000:]
-    assert "it resumes" in again.stdout
-    # On a slow machine the first budget may have ended before the most seeds; then some are added.
-    after = list_ended(folder)
-    assert {path: after[path] for path in before} == before
     # As if it had been killed in a look whose seeds the next budget has no time for.
     plan = folder / "studies" / "flowers.seeds.json"
     text = plan.read_text()
     kept = json.loads(text)
     more = {arm: [*range(2, 9)] for arm in ("multi_similarity", "proxy_anchor")}
     plan.write_text(json.dumps({**kept, "seeds": {**kept["seeds"], **more}}))
-    late = run(folder, "dml", "ask", "our 'best' photos", "--name", "flowers", "--minutes", "0.1",
-               "--most-seeds", "4", timeout=900)  # fmt: skip
-    assert late.returncode == 0, late.stderr[-3000:]
-    assert "the budget ended while seeds were added, so the answer is of" in late.stderr
+    again = run(folder, *ASK, "--minutes", "0.1", timeout=900)
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert "it resumes" in again.stdout
+    assert "the budget ended while seeds were added, so the answer is of" in again.stderr
+    assert "no training" in again.stdout
     assert plan.read_text() == text
-    assert "no training" in late.stdout
-    assert "dml export flowers" in late.stdout
-    assert list_ended(folder) == after
+    assert list_ended(folder) == before
     other = run(folder, "dml", "ask", "our 'best' photos", "--name", "flowers", "--question", "dim")
     assert other.returncode == 2
     assert "studies/flowers.yaml is there already" in other.stderr

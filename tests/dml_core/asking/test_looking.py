@@ -444,6 +444,13 @@ def _unclear_table(folder: Path) -> Path:
     return write_table(folder, remark=[f"seen on day {number}" for number in range(36)])
 
 
+def _many_classes_of_few_images(folder: Path) -> Path:
+    draw(folder / "0.png", 0)
+    rows = [f"0.png,person {number}" for number in range(100_000)]
+    (folder / "t.csv").write_text("\n".join(["path,class", *rows]))
+    return folder / "t.csv"
+
+
 def _lone_images(folder: Path) -> Path:
     return draw_classes(folder / "set", images=1)
 
@@ -477,6 +484,10 @@ BAD = {
         r"column 'path' .* None of the 2 exists there; the first is '/home/ann/1.jpg'",
     ),
     "some missing": (_some_missing, r"row 9, column 'image': there is no file 'photos/7.png'"),
+    "100,000 classes of one image": (
+        _many_classes_of_few_images,
+        r"99,999 problem\(s\): row 3, column 'path': '0\.png' is also in row 2\. The others",
+    ),
     "unclear table": (_unclear_table, r"must have a column with classes.* 'remark'"),
 }
 
