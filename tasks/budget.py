@@ -43,7 +43,7 @@ class SeedBudget:
         if self.reserve_seconds is None:
             return self
         num_models = context.study.num_repeats
-        return replace(self, reserve_seconds=STOP_SECONDS + seconds, num_reserved=num_models)
+        return replace(self, reserve_seconds=seconds, num_reserved=num_models)
 
     def seconds_after_sweep(self, context: StudyContext, *, num_added: int = 0) -> float:
         """Returns about how long a study takes once its trials have ended.
@@ -55,10 +55,11 @@ class SeedBudget:
         evaluation = read_stage_seconds(context).get("evaluate", 0.0)
         if self.reserve_seconds is None:
             return evaluation
+        reserve = STOP_SECONDS + self.reserve_seconds
         if not self.num_reserved:
-            return self.reserve_seconds
+            return reserve
         more = max(0, context.study.num_repeats + num_added - self.num_reserved)
-        return self.reserve_seconds + evaluation * more / self.num_reserved
+        return reserve + evaluation * more / self.num_reserved
 
     def seconds_of_sweep(self, context: StudyContext) -> float | None:
         """Returns how long a sweep that begins now may take; None for as long as it needs."""

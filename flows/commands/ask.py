@@ -26,7 +26,13 @@ def ask(
             "a Hugging Face dataset on disk or as hf:owner/name."
         ),
     ],
-    minutes: Annotated[float, typer.Option(help="The budget for everything.", min=0.1)] = 30.0,
+    minutes: Annotated[
+        float,
+        typer.Option(
+            help="The limit for everything, with the best answer so far; the same command goes on.",
+            min=0.1,
+        ),
+    ] = 30.0,
     name: Annotated[str, typer.Option(help="Name of the study; by default that of PATH.")] = "",
     question: Annotated[str, typer.Option(help="loss, dim, batch or samples.")] = "loss",
     most_seeds: Annotated[

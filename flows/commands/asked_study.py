@@ -136,9 +136,11 @@ def measure_reserve(asked: Asked) -> float:
     """Returns about how long evaluation and report of a study take that was written before."""
     from dml_core.asking.sizing import Size
     from tasks.step_progress import shown_step
-    from tasks.study import is_prepared, load_context
+    from tasks.study import is_prepared, load_context, read_stage_seconds
 
     context = load_context(asked.request)
+    if evaluation := read_stage_seconds(context).get("evaluate"):
+        return REPORT_SECONDS + evaluation
     study = context.study
     size = Size(tuple(arm.name for arm in study.arms), 1, 1, len(study.seeds))
     if not all(is_prepared(data) for data in context.datasets):
