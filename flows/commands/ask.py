@@ -14,6 +14,8 @@ from flows.commands.terminal import DEFAULT_PARAMS, ParamsOption, SetOption, say
 if TYPE_CHECKING:
     from dml_core.asking.recipes import Question
 
+A_YEAR = 365 * 24 * 60.0
+"""In minutes; more, and a number that is none, are mistakes."""
 commands = typer.Typer()
 
 
@@ -31,6 +33,7 @@ def ask(
         typer.Option(
             help="The limit for everything, with the best answer so far; the same command goes on.",
             min=0.1,
+            max=A_YEAR,
         ),
     ] = 30.0,
     name: Annotated[str, typer.Option(help="Name of the study; by default that of PATH.")] = "",

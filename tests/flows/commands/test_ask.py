@@ -8,10 +8,12 @@ import pandas as pd
 import pytest
 import yaml
 from PIL import Image
+from typer.testing import CliRunner
 
 from dml_core.asking.sizing import BudgetTooSmall
 from dml_core.config import ConfigError
 from dml_core.config.yaml_files import write_section
+from flows.cli import app
 from flows.commands.ask import ask
 
 ROOT = Path(__file__).parents[3]
@@ -115,3 +117,10 @@ def test_bad_input_is_one_line_and_writes_no_study(project, photos, changes, err
         write(photos, *assignments, **given)
     assert not (project / "studies").exists()
     assert not list(project.glob("outside*"))
+
+
+@pytest.mark.parametrize("minutes", ["0", "inf", "nan", "soon"])
+def test_minutes_that_are_no_budget_are_refused_before_anything_is_read(project, minutes):
+    done = CliRunner().invoke(app, ["ask", "nowhere", "--minutes", minutes])
+    assert done.exit_code == 2
+    assert "Invalid value for '--minutes'" in done.output
