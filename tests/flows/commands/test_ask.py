@@ -15,6 +15,8 @@ from dml_core.config import ConfigError
 from dml_core.config.yaml_files import write_section
 from flows.cli import app
 from flows.commands.ask import ask
+from flows.commands.asked_study import REPORT_SECONDS, Asked, measure_reserve
+from tasks.study import SECONDS_FILE, load_context
 
 ROOT = Path(__file__).parents[3]
 
@@ -90,6 +92,16 @@ def test_a_second_budget_resumes_and_another_question_is_refused(project, photos
     assert "it resumes, with 90 minutes" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"studies/birds.yaml is there already"):
         write(photos, question="dim")
+
+
+def test_a_resumed_study_reserves_what_its_evaluation_took_or_would_take(project, photos):
+    write(photos)
+    asked = Asked(str(photos), "birds", "loss", 60.0, (), Path("params.yaml"))
+    assert REPORT_SECONDS < measure_reserve(asked) < 1e6
+    seconds = load_context(asked.request).working_folder / SECONDS_FILE
+    seconds.parent.mkdir(parents=True)
+    seconds.write_text('{"sweep": 300.0, "evaluate": 12.5}')
+    assert measure_reserve(asked) == REPORT_SECONDS + 12.5
 
 
 def test_the_dataset_of_the_parameters_keeps_its_folder(project, photos):
