@@ -95,6 +95,6 @@ class SweepLimit:
             return
         done, total = self._count()
         raise BudgetSpent(
-            f"not enough time for an answer: {done} of {total} trainings are finished. They are "
-            "kept with all epochs of the others, and the same command resumes."
+            f"not enough time for an answer: {done} of {total} trainings are finished. Every epoch "
+            "is kept, and the same command resumes."
         )
