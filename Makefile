@@ -16,12 +16,15 @@ export UV_SYSTEM_CERTS := true
 # Many tests wait for servers half of the time: three workers keep two cores busy.
 PYTEST_WORKERS ?= 3
 
-.PHONY: run setup browser test test-fast drill fuzz audit lint format bench lock clean help
+.PHONY: run setup browser test test-all test-fast drill fuzz audit lint format bench lock clean help
 
 run: setup ## answer the default study on the embedded data, and print where to look
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dml run main
 
-test: setup browser ## all tests, also the slow ones
+test: setup browser ## the tests, with real servers, clusters and a browser
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile -m "not nightly"
+
+test-all: setup browser ## these, and more drills, all studies, clusters over SSH and on two hosts
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile
 
 test-fast: setup ## tests without servers and long training

@@ -160,8 +160,17 @@ def test_a_run_killed_in_evaluate_resumes_with_the_same_scores(tmp_path, undistu
 
 @pytest.mark.parametrize(
     ("moment", "is_whole"),
-    [(r"open /\.tiny\.partial-[^/]*/index\.html", False), (r"os.rename /dvc\.lock$", True)],
-    ids=["while the page is written", "while dvc.lock is written"],
+    [
+        pytest.param(
+            r"open /\.tiny\.partial-[^/]*/index\.html", False, id="while the page is written"
+        ),
+        pytest.param(
+            r"os.rename /dvc\.lock$",
+            True,
+            id="while dvc.lock is written",
+            marks=pytest.mark.nightly,
+        ),
+    ],
 )
 def test_a_run_killed_in_report_resumes_with_the_same_answer(
     tmp_path, undisturbed, moment, is_whole

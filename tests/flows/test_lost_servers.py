@@ -79,6 +79,7 @@ def test_a_run_whose_own_prefect_server_is_killed_in_two_stages_gives_its_answer
     assert_is_answered(project)
 
 
+@pytest.mark.nightly
 def test_a_run_outlives_the_prefect_server_of_dml_up(tmp_path):
     project = make_project(tmp_path / "project", {"tiny": TWO_ARMS})
     ports = ("--prefect-port", "0", "--mlflow-port", "0")

@@ -26,6 +26,7 @@ def test_the_page_has_the_log_of_a_successful_run_and_no_local_path():
     assert str(ROOT) not in page
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 @pytest.mark.slow
 def test_a_cluster_starts_and_ends_over_ssh():

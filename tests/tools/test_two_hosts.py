@@ -80,6 +80,7 @@ def test_the_page_has_the_log_of_a_successful_run_and_no_local_path():
 
 
 @needs_hosts
+@pytest.mark.nightly
 @pytest.mark.integration
 @pytest.mark.slow
 def test_a_study_runs_over_two_hosts_that_share_nothing_but_a_bucket(temporary):
@@ -91,6 +92,7 @@ def test_a_study_runs_over_two_hosts_that_share_nothing_but_a_bucket(temporary):
 
 
 @needs_hosts
+@pytest.mark.nightly
 @pytest.mark.integration
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_run_leaves_no_host_behind(temporary, number):
