@@ -9,7 +9,7 @@ import ast
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -94,7 +94,7 @@ def make_parts(
 
 def compute_key(parts: KeyParts) -> str:
     """Returns a trial's key: equal for trials with equal numbers, and safe as a folder name."""
-    return hashlib.sha256(json.dumps(asdict(parts), sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(vars(parts), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def own_parts(config: TrialConfig, *, data: str, device: "torch.device") -> KeyParts:

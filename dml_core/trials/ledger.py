@@ -85,6 +85,7 @@ class Ledger:
         self._expect_device = expect_device
         self._keys: dict[str, tuple[TrialSpec, str]] = {}
         self._requests: dict[_Name, dict[str, Any]] = {}
+        self._requested_keys: set[str] = set()
         self._ends: dict[_Name, dict[str, Any]] = {}
         self._judged: list[tuple[_Name, int, float]] = []
         self.was_stopped = False
@@ -123,7 +124,7 @@ class Ledger:
         """Records that the study requests a trial, and returns its journal."""
         journal = self.journal(spec)
         if not self.knows(spec):
-            is_own = any(key == journal.key for _, key in self._requests)
+            is_own = journal.key in self._requested_keys
             self._add(
                 "requested",
                 key=journal.key,
@@ -232,7 +233,7 @@ class Ledger:
     def remove_superseded(self) -> None:
         """Removes trials that only this study had requested, under an id that has a new key."""
         newest = {trial_id: key for trial_id, key in self._requests}
-        superseded = {key for _, key in self._requests} - set(newest.values())
+        superseded = self._requested_keys - set(newest.values())
         texts = self._log.read_others()
         for key in sorted(superseded):
             is_needed = any(f'"{key}"' in text for text in texts)
@@ -266,6 +267,7 @@ class Ledger:
             # The newest request of an id comes last.
             self._requests.pop(name, None)
             self._requests[name] = fields
+            self._requested_keys.add(fields["key"])
             return
         if line["event"] == "stopped":
             self.was_stopped = True

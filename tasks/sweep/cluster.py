@@ -91,6 +91,8 @@ _QUIET = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    # Tune's snapshots list all trials so far, and a sweep resumes from its ledger instead.
+    "TUNE_GLOBAL_CHECKPOINT_S": "1e9",
 }
 
 

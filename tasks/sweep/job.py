@@ -7,7 +7,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dml_core.config import TrialConfig
@@ -124,7 +124,7 @@ def run_tune_trial(config: dict[str, Any]) -> None:
 
 def job_to_config(job: TrialJob) -> dict[str, str]:
     """Returns a job as the config of a Tune trial."""
-    return {JOB: json.dumps(asdict(job))}
+    return {JOB: json.dumps(vars(job))}
 
 
 def job_from_config(config: dict[str, Any]) -> TrialJob:

@@ -19,7 +19,7 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from dml_core.config.pipeline import PipelineConfig
-from dml_core.trials.spec import TrialSpec, spec_from_plain
+from dml_core.trials.spec import TrialSpec
 from tasks.machine_faults import recall_fault
 from tasks.sweep.cluster import count_concurrent, is_cluster_lost
 from tasks.sweep.conductor import Conductor
@@ -52,13 +52,18 @@ class _OnDriver:
         return self
 
 
+HandedOut = dict[str, TrialSpec]
+"""The trials that Tune has and that have not ended, by Tune's ids, in the order of their start."""
+
+
 class LedSearcher(_OnDriver, Searcher):
     """Gives Tune the next trial of the conductor."""
 
-    def __init__(self, conductor: Conductor, make_job: MakeJob) -> None:
+    def __init__(self, conductor: Conductor, make_job: MakeJob, handed_out: HandedOut) -> None:
         super().__init__()
         self._conductor = conductor
         self._make_job = make_job
+        self._handed_out = handed_out
 
     def suggest(self, trial_id: str) -> Any:
         """Returns the next trial's config, None if there is none yet, or `FINISHED`."""
@@ -66,6 +71,7 @@ class LedSearcher(_OnDriver, Searcher):
         with self._conductor.kept_errors():
             spec = self._conductor.next()
         if spec is not None:
+            self._handed_out[trial_id] = spec
             return job_to_config(self._make_job(spec))
         return str(Searcher.FINISHED) if self._conductor.is_exhausted else None
 
@@ -82,57 +88,67 @@ class LedSearcher(_OnDriver, Searcher):
 
 
 class LedScheduler(_OnDriver, FIFOScheduler):
-    """Stops the trials that the conductor prunes."""
+    """Starts trials in their order and stops those that the conductor prunes."""
 
     # A buffered result would be judged too late to save epochs.
     _supports_buffered_results = False
 
-    def __init__(self, conductor: Conductor) -> None:
+    def __init__(self, conductor: Conductor, handed_out: HandedOut) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._conductor = conductor
+        self._handed_out = handed_out
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """Returns the first trial that waits; Tune's own search goes through all ended ones."""
+        live = {trial.trial_id: trial for trial in tune_controller.get_live_trials()}
+        waiting = (live.get(trial_id) for trial_id in self._handed_out)
+        return next((trial for trial in waiting if trial and trial.status == Trial.PENDING), None)
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Passes epochs on and returns whether the trial continues."""
-        continues = True
+        continues, spec = True, self._handed_out[trial.trial_id]
         for epoch in json.loads(result.get(EPOCHS, "[]")):
             for message in epoch.pop(MESSAGES, []):
-                LOGGER.warning("trial %s: %s", _spec_of(trial).trial_id, message)
+                LOGGER.warning("trial %s: %s", spec.trial_id, message)
             with self._conductor.kept_errors():
-                continues = self._conductor.report(_spec_of(trial), epoch) and continues
+                continues = self._conductor.report(spec, epoch) and continues
         return str(TrialScheduler.CONTINUE if continues else TrialScheduler.STOP)
 
 
 class LedCallback(_OnDriver, Callback):
     """Reports to the conductor when trials start and end."""
 
-    def __init__(self, conductor: Conductor) -> None:
+    def __init__(self, conductor: Conductor, handed_out: HandedOut) -> None:
         self._conductor = conductor
+        self._handed_out = handed_out
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """A worker has answered for a trial, so it begins it."""
         with self._conductor.kept_errors():
-            self._conductor.start(_spec_of(trial))
+            self._conductor.start(self._handed_out[trial.trial_id])
 
     def on_trial_complete(
         self, iteration: int, trials: list[Trial], trial: Trial, **_: Any
     ) -> None:
         """A trial has ended, or was stopped with the sweep."""
+        spec = self._handed_out.pop(trial.trial_id)
         with self._conductor.kept_errors():
-            self._conductor.end(_spec_of(trial))
+            self._conductor.end(spec)
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """A trial's node was preempted: Tune restarts the trial, and that counts nowhere."""
         LOGGER.warning(
             "trial %s: its node was preempted. It resumes on another one from its last epoch.",
-            _spec_of(trial).trial_id,
+            self._handed_out[trial.trial_id].trial_id,
         )
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """A trial's worker died; errors of the training itself are results."""
+        spec = self._handed_out.pop(trial.trial_id)
         if is_cluster_lost() or self._stops_for_machine(trial):
             return
         with self._conductor.kept_errors():
-            self._conductor.lose_worker(_spec_of(trial), why=_why_it_died(trial))
+            self._conductor.lose_worker(spec, why=_why_it_died(trial))
 
     def _stops_for_machine(self, trial: Trial) -> bool:
         """Stops the sweep if a node cannot train because of its disk or its code."""
@@ -227,10 +243,6 @@ def _read_error(trial: Trial) -> str:
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
-def _spec_of(trial: Trial) -> TrialSpec:
-    return spec_from_plain(job_from_config(trial.config).spec)
-
-
 def run_tune_job(
     conductor: Conductor,
     pipeline: PipelineConfig,
@@ -267,11 +279,12 @@ def run_tune_job(
     is_plain = set(needs) <= {need_of(ray_config)}
     bundles = bundles_of(ray_config) if is_plain else partial(bundles_of_trial, ray_config)
     trainable = tune.with_resources(run_tune_trial, bundles)
+    handed_out: HandedOut = {}
     tuner = tune.Tuner(
         trainable,
         tune_config=tune.TuneConfig(
-            search_alg=LedSearcher(conductor, make_job),
-            scheduler=LedScheduler(conductor),
+            search_alg=LedSearcher(conductor, make_job, handed_out),
+            scheduler=LedScheduler(conductor, handed_out),
             # The searcher ends the job.
             num_samples=-1,
             max_concurrent_trials=count_concurrent(ray_config, needs),
@@ -285,7 +298,7 @@ def run_tune_job(
             # The conductor restarts trials. Tune ends a trial at once, whatever is set here, if the
             # idle worker that it reuses is dead; and it counts deaths before the trial began.
             failure_config=tune.FailureConfig(max_failures=0),
-            callbacks=[LedCallback(conductor), SilentProgress()],
+            callbacks=[LedCallback(conductor, handed_out), SilentProgress()],
             stop=LedStopper(
                 conductor,
                 timeout_seconds=sweep.timeout_seconds,

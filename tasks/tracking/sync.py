@@ -190,6 +190,8 @@ class SweepRecorder:
         self._on_message = on_message
         self._interval_seconds = interval_seconds
         self._trials: dict[str, TrialState] = {}
+        self._keys: dict[str, tuple[TrialSpec, str]] = {}
+        """The key of each trial in `_trials`, by the trial's id: computing it again is slow."""
         self._changed: set[str] = set()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -289,7 +291,11 @@ class SweepRecorder:
         self.close()
 
     def _note(self, spec: TrialSpec, record: TrialRecord | None = None) -> None:
-        key = make_trial_key(spec.trial_id, spec.config)
+        known = self._keys.get(spec.trial_id)
+        if known is None or known[0] != spec:
+            known = spec, make_trial_key(spec.trial_id, spec.config)
+            self._keys[spec.trial_id] = known
+        key = known[1]
         with self._lock:
             if key not in self._trials:
                 journal = Journal(self.store, self._key_of(spec))
