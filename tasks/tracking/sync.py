@@ -34,6 +34,9 @@ from tasks.tracking.identity import (
 )
 from tasks.tracking.runs import STATUS_TAG, STEP_METRIC, RunEnd, SweepRuns
 
+PAUSE = 3.0
+"""While trials run, the record pauses for this many times as long as it worked: it shares Python's
+lock with the driver, which would slow down as the record of short trials falls behind."""
 LONGEST_WAIT_SECONDS = 30.0
 
 MLFLOW_STATUS: dict[TrialStatus, str] = {
@@ -342,8 +345,11 @@ class SweepRecorder:
                 # Before the sync, so that a change during the sync is noted again.
                 with self._lock:
                     self._changed.discard(key)
+                started = time.monotonic()
                 self._sync_trial(self._trials[key])
                 self._progress = time.monotonic()
+                if not everything:
+                    self._closing.wait(PAUSE * (self._progress - started))
             if everything:
                 self.parent_run_id = self._sync.sync_parent(self._end, self._winners)
         except Exception as error:
