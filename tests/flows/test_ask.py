@@ -15,7 +15,8 @@ from tests.tasks.export.test_formats import OWN, RUN, read_lines
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-ASK = ("dml", "ask", "our 'best' photos", "--name", "flowers", "--most-seeds", "4")
+ASK = ("dml", "ask", "our 'best' photos", "--name", "flowers", "--most-seeds", "3",
+       "--set", "model.width=4")  # fmt: skip
 MOST_BUDGETS = 5
 NEIGHBORS = """
 import json
@@ -40,7 +41,7 @@ def asked(tmp_path_factory):
     printed = ""
     # A machine with other work may not finish within its minutes; the same command goes on.
     for _ in range(MOST_BUDGETS):
-        done = run(folder, *ASK, "--minutes", "5", timeout=900)
+        done = run(folder, *ASK, "--minutes", "4", timeout=900)
         printed += done.stdout
         if "not enough time for an answer" not in done.stderr:
             break
@@ -61,7 +62,7 @@ def test_one_command_says_what_it_found_decided_and_recommends(asked):
     assert "no training" in printed
     for command in ("dml open flowers", "dml export flowers", "dml index flowers FOLDER"):
         assert command in printed
-    assert "of 5 minutes" in printed
+    assert "of 4 minutes" in printed
 
 
 def list_ended(folder):

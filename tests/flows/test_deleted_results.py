@@ -8,7 +8,7 @@ import pytest
 from tests.references.running_servers import DML, make_environment, wait_for
 from tests.references.tiny_projects import ENDLESS, TWO_ARMS, make_project
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.nightly]
 LONG = 400
 
 

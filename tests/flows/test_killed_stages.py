@@ -162,7 +162,10 @@ def test_a_run_killed_in_evaluate_resumes_with_the_same_scores(tmp_path, undistu
     ("moment", "is_whole"),
     [
         pytest.param(
-            r"open /\.tiny\.partial-[^/]*/index\.html", False, id="while the page is written"
+            r"open /\.tiny\.partial-[^/]*/index\.html",
+            False,
+            id="while the page is written",
+            marks=pytest.mark.nightly,
         ),
         pytest.param(
             r"os.rename /dvc\.lock$",

@@ -178,6 +178,7 @@ def has_epochs(project):
     return any((project / "results" / ".trials").glob("*/epochs.jsonl"))
 
 
+@pytest.mark.nightly
 def test_two_studies_of_two_workers_survive_the_death_of_the_database(
     project, by_files, workers, database
 ):

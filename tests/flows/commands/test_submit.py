@@ -86,6 +86,7 @@ def test_a_wrong_address_study_or_token_ends_in_a_message(project, cluster, tmp_
     assert "0" * 64 not in done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 def test_a_submitted_run_is_stopped_and_keeps_its_epochs(project, cluster):
     done = dml(project, cluster, "submit", "endless")
@@ -120,6 +121,7 @@ def test_a_submitted_run_answers_its_study_and_is_followed_to_its_end(project, c
     assert answer["question"] == "Which of two losses?"
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 def test_a_folder_that_the_head_does_not_have_is_named(project, cluster):
     done = dml(project, cluster, "submit", "main", "--folder", "/nowhere/project")
