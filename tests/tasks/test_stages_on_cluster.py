@@ -166,7 +166,7 @@ def test_nodes_fetch_test_images_apart_from_those_of_trials(found):
 
 
 PREPARE = """
-import json, sys
+import json, sys, time
 from pathlib import Path
 import numpy, ray
 from dml_core.config.data import FolderData
@@ -182,6 +182,10 @@ pack_chunk = prepare_on_nodes._pack_chunk
 def pack_noted(*arguments, **options):
     with notes.open("a") as file:
         file.write(ray.get_runtime_context().get_node_id() + "\\n")
+    # The first node could pack everything before the other one has started a process.
+    deadline = time.monotonic() + 60
+    while len(set(notes.read_text().split())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
     return pack_chunk(*arguments, **options)
 
 

@@ -11,10 +11,12 @@ from tests.references.tiny_projects import TWO_ARMS, make_project
 
 def test_a_bucket_that_can_be_used_is_left_as_it_was():
     with s3_bucket() as bucket:
-        found = check_storage(f"{bucket}/studies", limit_seconds=10)
+        # Other tests of this process write to the same bucket.
+        place = f"{bucket}/only-checked"
+        found = check_storage(place, limit_seconds=10)
         assert (found.state, found.subject) == ("ok", "storage")
-        assert found.message == f"sweep.storage={bucket}/studies answers and can be written to"
-        assert ObjectFolder(f"{bucket}/studies").list_objects("") == {}
+        assert found.message == f"sweep.storage={place} answers and can be written to"
+        assert ObjectFolder(place).list_objects("") == {}
 
 
 def test_a_missing_bucket_and_an_unknown_address_have_remedies():
