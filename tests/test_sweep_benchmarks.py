@@ -26,6 +26,7 @@ def test_a_plain_script_has_our_network_and_our_first_loss(name, tmp_path, monke
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 @pytest.mark.parametrize("name", ON_A_CLUSTER)
 def test_a_trial_of_a_sweep_is_the_trial_and_none_is_lost(name, tmp_path):

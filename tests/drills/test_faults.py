@@ -38,7 +38,8 @@ def test_the_undisturbed_sweep_has_each_trial_and_epoch_once(ground):
     [
         ("driver-killed", 2, 3),
         ("worker-killed", 1, 6),
-        ("cluster-lost", 2, 4),
+        # A lost cluster: also tests/tasks/sweep/test_bucket_sweeps.py.
+        pytest.param("cluster-lost", 2, 4, marks=pytest.mark.nightly),
         pytest.param("mlflow-down", 0, 2, marks=pytest.mark.nightly),
         pytest.param("ctrl-c", 1, 5, marks=pytest.mark.nightly),
         pytest.param("sigterm", 0, 4, marks=pytest.mark.nightly),

@@ -185,6 +185,7 @@ def test_plan_lists_trials_and_cost_without_running(project):
     assert "stale stages: none" in done.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.integration
 def test_an_edit_in_mid_sweep_is_neither_used_nor_recorded(tmp_path):
     folder = make_project(tmp_path, {"tiny": TWO_ARMS})

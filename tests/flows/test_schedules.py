@@ -280,6 +280,7 @@ def test_a_drop_fails_the_planned_run_with_a_table_and_sends_a_notification(proj
     assert "often dropped" in sent["text"]
 
 
+@pytest.mark.nightly
 def test_a_plain_run_reports_a_drop_and_promote_accepts_it(project):
     plain = run_dml(project, "run", "often")
     assert plain.returncode == 0, plain.stderr
