@@ -119,11 +119,18 @@ class Unit:
 
     def show(self, value: float) -> str:
         """Returns a value as text, without its unit."""
-        return f"{self.factor * value:.{self.digits}f}"
+        return self._format(value, "")
 
     def show_difference(self, value: float) -> str:
         """Returns a difference as text with its sign, without its unit."""
-        return f"{self.factor * value:+.{self.digits}f}"
+        return self._format(value, "+")
+
+    def _format(self, value: float, sign: str) -> str:
+        scaled = self.factor * value
+        text = f"{scaled:{sign}.{self.digits}f}"
+        # A claim of less memory must not be supported by a difference of -0.0 MiB.
+        is_lost = scaled != 0 and float(text) == 0 and not self.is_share
+        return f"{scaled:{sign}.1g}" if is_lost else text
 
 
 SHARE = Unit(100, " %", " points", 1, is_share=True)

@@ -9,7 +9,13 @@ import pytest
 from dml_core.config import resolve_trial_config
 from dml_core.config.image_changes import is_of_changed_images
 from dml_core.evaluation.evaluate import evaluate_embeddings
-from dml_core.studies.metrics import TRAIN_METRICS, is_higher_better, list_metrics, match_star
+from dml_core.studies.metrics import (
+    TRAIN_METRICS,
+    is_higher_better,
+    list_metrics,
+    match_star,
+    unit_of,
+)
 
 LOSSES = Path(__file__).parents[3] / "dml_core" / "losses"
 
@@ -96,3 +102,13 @@ def test_of_scores_only_distances_and_missed_pairs_are_better_when_lower():
     assert is_higher_better("test.recall_at_1")
     assert not is_higher_better("test.fnmr_at_fmr_0.001")
     assert not is_higher_better("test.mean_label_distance_at_5")
+
+
+def test_a_difference_that_is_not_zero_is_not_shown_as_zero():
+    memory = unit_of("cost.memory_mib")
+    # 96 KiB are 0.09375 MiB; 9 KiB would be 0.0 with one digit.
+    assert memory.show_difference(-0.09375) == "-0.1"
+    assert memory.show_difference(-0.00879) == "-0.009"
+    assert memory.show(0.0) == "0.0"
+    # Shares keep their digits: a point has tenths.
+    assert unit_of("test.recall_at_1").show_difference(0.0001) == "+0.0"
