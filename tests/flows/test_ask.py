@@ -15,7 +15,7 @@ from tests.tasks.export.test_formats import OWN, RUN, read_lines
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-ASK = ("dml", "ask", "our 'best' photos", "--name", "flowers", "--most-seeds", "3",
+ASK = ("dml", "ask", "our 'best' photos", "--name", "flowers", "--most-seeds", "4",
        "--set", "model.width=4")  # fmt: skip
 MOST_BUDGETS = 5
 NEIGHBORS = """
