@@ -69,7 +69,7 @@ def take_back_seeds(request: StudyRequest, spent: BudgetSpent) -> bool:
     """Writes the seeds that the last finished sweep had, and logs why; the answer is of these.
 
     The trials of the seeds that are taken back keep their journals, and the next look that adds
-    the same seeds goes on from there.
+    the same seeds resumes from there.
 
     Returns:
         False where there is nothing to take back, or no earlier sweep had every seed of the file.

@@ -31,7 +31,7 @@ def ask(
     minutes: Annotated[
         float,
         typer.Option(
-            help="The limit for everything, with the best answer so far; the same command goes on.",
+            help="The limit for everything, with the best answer so far; the same command resumes.",
             min=0.1,
             max=A_YEAR,
         ),

@@ -39,7 +39,7 @@ def asked(tmp_path_factory):
     write_flowers(folder / "our 'best' photos", num_images=9, sizes_px=(40, 44, 48))
     (folder / "our 'best' photos" / "flower-00" / "phone.heic").write_bytes(b"\0\0\0\x18ftypheic")
     printed = ""
-    # A machine with other work may not finish within its minutes; the same command goes on.
+    # A machine with other work may not finish within its minutes; the same command resumes.
     for _ in range(MOST_BUDGETS):
         done = run(folder, *ASK, "--minutes", "4", timeout=900)
         printed += done.stdout

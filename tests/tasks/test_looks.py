@@ -1,4 +1,4 @@
-"""Looks that the budget does not let finish, on results that nobody trained."""
+"""Looks that the budget does not let finish, on made-up results."""
 
 import json
 import logging
@@ -45,7 +45,7 @@ def test_a_look_that_the_budget_ends_leaves_the_seeds_of_the_look_before(seeds, 
     assert take_back_seeds(REQUEST, SPENT)
     added = load_context(REQUEST).study.added
     assert added.seeds == {"anchor": (2,)}
-    # The next look is the one that was planned, so it goes on with the same trials.
+    # The next look is the one that was planned, so it resumes the same trials.
     assert added.sizes == (2, 3, 6)
     assert "the answer is of 3 seeds an arm at most. For the next look, 5 of 8 tr" in caplog.text
     assert not take_back_seeds(REQUEST, SPENT)
