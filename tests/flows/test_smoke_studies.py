@@ -16,7 +16,7 @@ from tests.references.empty_databases import give_databases
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(path.stem for path in (ROOT / "studies").glob("*.yaml"))
 OF_EACH_KIND = {"main", "continuous", "precision"}
-"""A study of class labels, one of continuous ones, and one with measures of its own."""
+"""A study of class labels, one of continuous ones, and one with further measures."""
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
