@@ -208,8 +208,9 @@ class TrainingConfig(Section):
     """Clip each gradient entry (value) or the norm of the whole gradient (norm)."""
     gradient_clip_at: float = Field(default=10.0, gt=0)
     """Threshold of the clipping."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16 runs the network under autocast; losses are always computed in float32."""
+    precision: Literal["auto", "float32", "bfloat16"] = "float32"
+    """bfloat16 runs the network under autocast; losses are always computed in float32. auto is
+    bfloat16 on processors and GPUs with instructions for it, and float32 on others."""
     channels_last: bool = True
     """Use the channels_last memory format: faster on GPUs, and for convolutions on CPUs."""
     compile: bool = False

@@ -12,6 +12,7 @@ from dml_core.config.image_changes import ImageChange, list_changes
 from dml_core.config.trial import EvaluationConfig
 from dml_core.data.inputs import ALL, ImageInputs, Inputs
 from dml_core.data.prepared import ImageSet, open_test
+from dml_core.devices import choose_device, runs_in_bfloat16
 from dml_core.evaluation.evaluate import embed, evaluate_embeddings
 from dml_core.evaluation.spreading import Spread
 from dml_core.measures.image_changes import ChangedInputs
@@ -21,7 +22,7 @@ from dml_core.models.building import build_model
 from dml_core.models.embedding_model import EmbeddingModel, place_model
 from dml_core.training.activations import CachedActivations, is_cached
 from dml_core.training.checkpoint import Checkpoint, weights_must_fit
-from dml_core.training.determinism import choose_device, limited_threads
+from dml_core.training.determinism import limited_threads
 from dml_core.training.state import build_trial_model
 
 EmbedImages = Callable[[ImageChange | None], np.ndarray]
@@ -144,7 +145,7 @@ def embed_with_checkpoint(
             batch_size=config.evaluation.batch_size,
             device=device,
             workers=config.training.loader_workers,
-            use_bfloat16=config.training.precision == "bfloat16",
+            use_bfloat16=runs_in_bfloat16(config.training.precision, device),
         )
 
 

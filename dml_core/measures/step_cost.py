@@ -13,12 +13,13 @@ from torch.profiler import ProfilerActivity, profile
 
 from dml_core.config import TrialConfig
 from dml_core.data.prepared import DevelopmentData, open_development
+from dml_core.devices import choose_device
 from dml_core.measures.results import Measured, WinnerFolder
 from dml_core.process_memory import prepare_memory
 from dml_core.samplers import Batch
 from dml_core.studies.cost import count_images_per_epoch
 from dml_core.training.activations import CachedActivations, is_cached, make_cached_activations
-from dml_core.training.determinism import choose_device, limited_threads
+from dml_core.training.determinism import limited_threads
 from dml_core.training.epoch import take_step, training_batches
 from dml_core.training.state import TrialState, build_state, build_trial_model
 from dml_core.training.trial import validate

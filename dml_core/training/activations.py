@@ -16,12 +16,12 @@ from dml_core.config import TrialConfig
 from dml_core.data.atomic_folder import folder_lock
 from dml_core.data.inputs import ALL, ImageInputs, Inputs
 from dml_core.data.prepared import DevelopmentData
+from dml_core.devices import describe_device
 from dml_core.models.embedding_model import EmbeddingModel
 from dml_core.own_code import hash_sources, is_own
 from dml_core.seeding import numpy_stream
 from dml_core.training.activation_store import Rows, StoredSet, store_root
 from dml_core.trials.key import (
-    describe_device,
     hash_input_code,
     read_libraries,
     say_libraries,

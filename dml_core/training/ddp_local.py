@@ -17,8 +17,8 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from dml_core.config import TrialConfig
 from dml_core.data.prepared import open_development
+from dml_core.devices import choose_device
 from dml_core.training.ddp import WorkerGroup, WorkerLost, assume_alive
-from dml_core.training.determinism import choose_device
 
 LOOPBACK = "127.0.0.1"
 # Within a step ranks are at most an augmentation apart; longer waits poll the store.

@@ -32,20 +32,3 @@ def seeded_torch(seed: int, purpose: str, *, epoch: int = 0) -> Iterator[None]:
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(stream_seed(seed, purpose, epoch=epoch))
         yield
-
-
-def choose_device(name: str) -> torch.device:
-    """Returns the device of `training.device`.
-
-    Raises:
-        ValueError: when a GPU is requested and there is none.
-    """
-    has_gpu = torch.cuda.is_available()
-    if name == "auto":
-        return torch.device("cuda" if has_gpu else "cpu")
-    if name.startswith("cuda") and not has_gpu:
-        raise ValueError(
-            f"training.device={name} needs a CUDA GPU, and torch finds none. "
-            "Set training.device to auto or cpu."
-        )
-    return torch.device(name)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dml_core.data.inputs import ALL
 from dml_core.data.parallel import prefetch
+from dml_core.devices import runs_in_bfloat16
 from dml_core.samplers import Batch
 from dml_core.seeding import numpy_stream, torch_stream
 from dml_core.training.ddp import embed_batch, seed_all_ranks, seed_rank, sync_gradients
@@ -107,8 +108,8 @@ def compute_gradients(state: TrialState, *, step: int, batch: Batch, inputs: Ten
 def _embed(state: TrialState, *, step: int, batch: Batch, inputs: Tensor) -> Tensor:
     """Returns the embeddings of the whole batch."""
     config, device, group = state.config, state.device, state.group
-    uses_bfloat16 = config.training.precision == "bfloat16"
-    autocast = torch.autocast(device.type, dtype=torch.bfloat16) if uses_bfloat16 else nullcontext()
+    in_bfloat16 = runs_in_bfloat16(config.training.precision, device)
+    autocast = torch.autocast(device.type, dtype=torch.bfloat16) if in_bfloat16 else nullcontext()
     moved = inputs.to(device, non_blocking=True)
     with autocast:
         if group is None:

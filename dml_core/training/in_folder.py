@@ -11,16 +11,15 @@ from typing import Any
 from dml_core.config import TrialConfig
 from dml_core.config.loading import to_flat_dict
 from dml_core.data.prepared import DevelopmentData
+from dml_core.devices import choose_device, describe_device
 from dml_core.training.checkpoint import Checkpoint
 from dml_core.training.ddp import WorkerGroup
-from dml_core.training.determinism import choose_device
 from dml_core.training.errors import DamagedCheckpoint
 from dml_core.training.kept import UploadedEpochs, open_checkpoints
 from dml_core.training.report import EpochCallback, EpochReport, TrialResult, keep_in_folder
 from dml_core.training.trial import run_trial
 from dml_core.trials.bucket import BucketStore
 from dml_core.trials.journal import Journal, read_attempt
-from dml_core.trials.key import describe_device
 from dml_core.trials.spec import TrialSpec
 
 LOGGER = logging.getLogger(__name__)

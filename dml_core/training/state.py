@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from dml_core.config import TrialConfig
 from dml_core.data.inputs import Inputs, Targets, make_targets
 from dml_core.data.prepared import DevelopmentData
+from dml_core.devices import choose_device, describe_device
 from dml_core.losses.base import MetricLoss
 from dml_core.losses.proxies import ProxyLoss
 from dml_core.losses.registry import build_loss_from_config
@@ -21,12 +22,11 @@ from dml_core.samplers import BatchSampler, build_sampler
 from dml_core.training.activations import ActivationInputs, make_inputs
 from dml_core.training.checkpoint import Checkpoint, weights_must_fit
 from dml_core.training.ddp import WorkerGroup
-from dml_core.training.determinism import choose_device, seeded_torch
+from dml_core.training.determinism import seeded_torch
 from dml_core.training.optimizers import build_optimizer
 from dml_core.trials.key import (
     KeyParts,
     add_own_code,
-    describe_device,
     hash_training_code,
     list_differences,
     make_parts,

@@ -6,6 +6,7 @@ import numpy as np
 
 from dml_core.config import TrialConfig
 from dml_core.data.prepared import DevelopmentData
+from dml_core.devices import runs_in_bfloat16
 from dml_core.evaluation.clustering import smallest_class_distances
 from dml_core.evaluation.evaluate import embed, evaluate_embeddings, measure_spread
 from dml_core.training.checkpoint import Checkpoint
@@ -172,7 +173,7 @@ def _embed(state: TrialState) -> np.ndarray:
         batch_size=config.evaluation.batch_size,
         device=state.device,
         workers=state.loader_workers,
-        use_bfloat16=config.training.precision == "bfloat16",
+        use_bfloat16=runs_in_bfloat16(config.training.precision, state.device),
     )
 
 

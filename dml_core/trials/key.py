@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dml_core.config import TrialConfig
 from dml_core.config.loading import flatten
+from dml_core.devices import describe_device
 from dml_core.own_code import hash_sources, is_own
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ its validation depends on these keys. The kind of device counts, its name does n
 # The code that a trial's numbers depend on. Studies and statistics only read the numbers.
 _PARTS = (
     *("config", "data", "evaluation", "losses", "models", "samplers", "training"),
-    *("own_code.py", "seeding.py"),
+    *("devices.py", "own_code.py", "seeding.py"),
 )
 _INPUT_PARTS = ("data", "models", "seeding.py")
 _LIBRARIES = {
@@ -226,36 +227,3 @@ def say_other_libraries(stored: Mapping[str, str], now: Mapping[str, str]) -> tu
     names = [name for name in now if stored.get(name) != now[name]]
     then = {name: stored.get(name, "unknown") for name in names}
     return say_libraries(then), say_libraries({name: now[name] for name in names})
-
-
-def describe_device(device: "torch.device") -> str:
-    """Returns the kind of a device: a CPU's level of instructions, or a GPU's name."""
-    import torch
-
-    if device.type == "cuda":
-        return f"cuda {torch.cuda.get_device_name(device)}"
-    if device.type == "cpu":
-        return f"cpu {torch.backends.cpu.get_cpu_capability()}"
-    return device.type
-
-
-@cache
-def expect_device(name: str, *, is_here: bool) -> str:
-    """Returns as much of the kind of device as the driver knows before a worker starts.
-
-    Args:
-        name: value of `training.device`.
-        is_here: whether trials run on this machine; the nodes of a cluster may differ.
-
-    Returns:
-        The exact kind for a CPU of this machine. The name of a GPU stays open, since reading it
-        would allocate memory on the GPU. On a cluster only `training.device` is known.
-    """
-    import torch
-
-    if name == "auto":
-        if not is_here:
-            return ""
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    kind = name.partition(":")[0]
-    return describe_device(torch.device("cpu")) if is_here and kind == "cpu" else kind

@@ -59,7 +59,7 @@ def train(
 
 def _default_folder(config: "TrialConfig", data: "PreparedInfo") -> Path:
     """Returns the run's folder, named by loss, dataset and the beginning of the trial's key."""
-    from dml_core.training.determinism import choose_device
+    from dml_core.devices import choose_device
     from dml_core.trials.key import compute_key, own_parts
 
     version = f"{data.content_hash}/{data.split_hash}"

@@ -15,9 +15,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from dml_core.config import TrialConfig
 from dml_core.config.pipeline import PipelineConfig, RayConfig
 from dml_core.data.atomic_folder import folder_lock
+from dml_core.devices import choose_device
 from dml_core.training.activation_store import Rows, StoredSet, store_root
 from dml_core.training.activations import CachedActivations, is_cached, make_cached_activations
-from dml_core.training.determinism import choose_device, limited_threads
+from dml_core.training.determinism import limited_threads
 from dml_core.training.state import build_trial_model
 from tasks.machine_faults import OtherCode
 from tasks.sweep.cluster import count_concurrent

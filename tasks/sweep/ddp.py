@@ -15,8 +15,8 @@ from ray.util import get_current_placement_group, get_node_ip_address
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from dml_core.config import TrialConfig
+from dml_core.devices import choose_device
 from dml_core.training.ddp import WorkerGroup, WorkerLost
-from dml_core.training.determinism import choose_device
 from tasks.sweep.job import TrialJob
 from tasks.sweep.worker import work_as_other_rank
 

@@ -10,8 +10,9 @@ from dml_core.config.pipeline import DataAccessConfig, RayConfig
 from dml_core.data.prepared import DevelopmentData, open_development
 from dml_core.data.prepared_info import load_info
 from dml_core.data.writing import DEVELOPMENT
+from dml_core.devices import expect_device
 from dml_core.studies.resolved import ResolvedStudy
-from dml_core.trials.key import expect_device, hash_training_code
+from dml_core.trials.key import hash_training_code
 from dml_core.trials.ledger import Ledger
 from dml_core.trials.spec import TrialSpec
 from dml_core.trials.store import TrialStore, open_store

@@ -12,10 +12,10 @@ from typing import Any
 
 from dml_core.config import TrialConfig
 from dml_core.data.prepared import DevelopmentData
+from dml_core.devices import choose_device, describe_device
 from dml_core.process_memory import prepare_memory
 from dml_core.training.checkpoint import Checkpoint
 from dml_core.training.ddp import WorkerGroup, WorkerLost
-from dml_core.training.determinism import choose_device
 from dml_core.training.in_folder import (
     has_usable_result,
     train_other_rank,
@@ -25,7 +25,6 @@ from dml_core.training.kept import open_checkpoints
 from dml_core.training.report import EpochReport
 from dml_core.trials.bucket import TrialTaken
 from dml_core.trials.journal import Journal, read_device
-from dml_core.trials.key import describe_device
 from dml_core.trials.spec import spec_from_plain
 from dml_core.trials.store import open_store
 from tasks.machine_faults import check_room, raise_machine_fault

@@ -9,13 +9,12 @@ import torch
 
 from dml_core.config import resolve_trial_config
 from dml_core.config.loading import flatten
+from dml_core.devices import describe_device
 from dml_core.trials import key as key_module
 from dml_core.trials.key import (
     FREE_KEYS,
     compute_key,
-    describe_device,
     digest_config,
-    expect_device,
     hash_training_code,
     list_differences,
     make_parts,
@@ -166,12 +165,6 @@ def test_only_differing_libraries_are_named():
     assert say_other_libraries(stored, now) == ("torch 1, faiss unknown", "torch 2, faiss 7")
 
 
-def test_a_device_is_described_by_its_kind():
-    kind = describe_device(torch.device("cpu"))
-    assert kind == f"cpu {torch.backends.cpu.get_cpu_capability()}"
-    assert describe_device(torch.device("meta")) == "meta"
-
-
 def test_the_parts_of_this_process_are_its_code_libraries_and_device(tmp_path):
     config, device = tiny_config(tmp_path), torch.device("cpu")
     assert own_parts(config, data="d", device=device) == make_parts(
@@ -181,13 +174,3 @@ def test_the_parts_of_this_process_are_its_code_libraries_and_device(tmp_path):
         libraries=read_libraries(),
         device=describe_device(device),
     )
-
-
-def test_a_gpus_name_and_a_clusters_devices_stay_open():
-    kind = describe_device(torch.device("cpu"))
-    assert expect_device("cpu", is_here=True) == kind
-    assert expect_device("cpu", is_here=False) == "cpu"
-    assert expect_device("cuda:1", is_here=True) == "cuda"
-    assert expect_device("auto", is_here=False) == ""
-    here = "cuda" if torch.cuda.is_available() else kind
-    assert expect_device("auto", is_here=True) == here

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from dml_core.devices import describe_device
 from dml_core.training.ddp import WorkerLost
 from dml_core.trials.journal import read_device
-from dml_core.trials.key import describe_device, hash_training_code, read_libraries
+from dml_core.trials.key import hash_training_code, read_libraries
 from dml_core.trials.ledger import Ledger
 from dml_core.trials.spec import TrialSpec, spec_to_plain
 from dml_core.trials.store import LocalStore
