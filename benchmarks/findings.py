@@ -28,6 +28,8 @@ OVERVIEW = re.compile(r"<!-- overview -->\n.*?<!-- end -->", re.DOTALL)
 BY_DATA = re.compile(r"<!-- claims by data -->\n.*?<!-- end -->", re.DOTALL)
 DATA = {"": "glyphs", "cars": "Cars-196", "omniglot": "Omniglot", "coil": "COIL-20"}
 """The data of a profile, by its name."""
+SEARCH_COST = "search_cost.*"
+"""The figure of the measure `search_cost`."""
 VERDICTS = ("supported", "contradicted", "cannot tell")
 _KEPT_FACTS = ("command", "data hash", "training", "wall clock")
 
@@ -48,9 +50,10 @@ def collect(name: str) -> None:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     shutil.copyfile(context.evaluate_folder / "scores.json", target / "scores.json")
-    for path in sorted((context.report_folder / "figures").glob("figure*")):
-        if path.suffix in (".csv", ".png"):
-            shutil.copyfile(path, target / path.name)
+    for pattern in ("figure*", SEARCH_COST):
+        for path in sorted((context.report_folder / "figures").glob(pattern)):
+            if path.suffix in (".csv", ".png"):
+                shutil.copyfile(path, target / path.name)
     answer = _read(context.report_folder / "answer.json")
     # A reader cannot reach the MLflow of this machine.
     answer.pop("compare_url", None)
@@ -156,11 +159,12 @@ def _strip_verdict(claim: dict[str, str]) -> str:
 
 
 def _link_numbers(folder: Path, here: str) -> str:
-    return ", ".join(f"[{p.stem}]({here}/{p.name})" for p in sorted(folder.glob("figure*.csv")))
+    return ", ".join(f"[{p.stem}]({here}/{p.name})" for p in sorted(folder.glob("*.csv")))
 
 
 def _figures(folder: Path) -> list[Path]:
-    return sorted(folder.glob("figure*.png"), key=lambda path: (len(path.stem), path.stem))
+    figures = sorted(folder.glob("figure*.png"), key=lambda path: (len(path.stem), path.stem))
+    return [*figures, *(path for path in folder.glob(SEARCH_COST) if path.suffix == ".png")]
 
 
 def _read(path: Path) -> Any:

@@ -102,7 +102,7 @@ def _write_pages(
     content: dict[str, Any] = {
         **answer.model_dump(),
         "source": study.definition.source,
-        "headline": make_headline(summary, judgements),
+        "headline": make_headline(summary, judgements, remedy=answer.remedy),
         "arm_table": make_arm_table(summary, answer.budget, metric=answer.metric),
         "factor_table": make_factor_table(summary, metric=answer.metric),
         "metric_table": make_metric_table(study, observations),

@@ -93,7 +93,7 @@ ENTRIES = {
         "tasks.report",
         {f"dml_core/{name}" for name in ("config", "data", "evaluation", "losses", "measures")}
         | {f"dml_core/{name}" for name in ("models", "samplers", "training", "trials")}
-        | {"dml_core/seeding.py"},
+        | {"dml_core/devices.py", "dml_core/seeding.py"},
     ),
 }
 

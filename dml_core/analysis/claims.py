@@ -445,10 +445,21 @@ def _collect(
     run = {arm.name for arm in study.arms}
     for arm in arms:
         if arm not in run:
-            raise Untold(f"arm {arm} was not run.")
+            raise Untold(f"arm {arm} was not run.{_name_profiles(arm, study)}")
         if arm not in values:
             raise Untold(f"arm {arm} has no {name}.")
     return {arm: values[arm] for arm in arms}
+
+
+def _name_profiles(arm: str, study: ResolvedStudy) -> str:
+    """Returns which sizes of the study run an arm; nothing if none but the smallest does."""
+    profiles = study.definition.profiles.items()
+    found = [
+        name
+        for name, profile in profiles
+        if name != "smoke" and (profile.arms is None or arm in profile.arms)
+    ]
+    return f" These profiles run it: {', '.join(found)}." if found else ""
 
 
 def _shared_seeds(values: Mapping[str, Mapping[int, float]]) -> list[int]:

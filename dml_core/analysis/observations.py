@@ -95,6 +95,14 @@ class Observations:
             return _map(self.trainings, lambda t: _trace(t.epochs, kind, name, x))
         return _map(self.measured_curves.get(metric, {}), lambda curve: sorted(curve) or None)
 
+    def untrained_curves(self, metric: str) -> dict[str, Curve]:
+        """Returns what no training gives at each number of a test metric with a star, by name."""
+        kind, _, pattern = metric.partition(".")
+        if kind != "test" or "*" not in pattern:
+            return {}
+        found = {name: _trace_star(pattern, scores) for name, scores in self.untrained.items()}
+        return {name: curve for name, curve in found.items() if curve}
+
     def tables(self, name: str) -> dict[str, dict[int, dict[int, list[list[float]]]]]:
         """Returns a table by arm, seed and epoch."""
         name = name.removeprefix("table.")
@@ -106,14 +114,11 @@ class Observations:
         )
 
     def _star_curves(self, kind: str, pattern: str) -> dict[str, dict[int, Curve]]:
-        def collect(numbers: Mapping[str, float]) -> Curve | None:
-            found = ((match_star(pattern, name), value) for name, value in numbers.items())
-            return sorted((x, y) for x, y in found if x is not None and _is_finite(y)) or None
-
         if kind == "test":
-            return _map(self.scores, collect)
+            return _map(self.scores, lambda scores: _trace_star(pattern, scores))
         return _map(
-            self.trainings, lambda t: collect(t.selected["validation"] if t.selected else {})
+            self.trainings,
+            lambda t: _trace_star(pattern, t.selected["validation"] if t.selected else {}),
         )
 
 
@@ -185,6 +190,11 @@ def _trace(epochs: list[dict[str, Any]], kind: str, name: str, x: str) -> Curve 
         if value is not None and _is_finite(value):
             curve.append((seconds if x == "seconds" else float(epoch["epoch"]), float(value)))
     return curve or None
+
+
+def _trace_star(pattern: str, numbers: Mapping[str, float]) -> Curve | None:
+    found = ((match_star(pattern, name), value) for name, value in numbers.items())
+    return sorted((x, y) for x, y in found if x is not None and _is_finite(y)) or None
 
 
 def _read(epoch: Epoch | None, kind: str, name: str) -> float | None:

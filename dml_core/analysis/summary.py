@@ -189,13 +189,13 @@ def describe_comparison(comparison: Comparison, unit: Unit) -> str:
     if comparison.interval is not None:
         low, high = (unit.show_difference(bound) for bound in comparison.interval)
         size += f", {low} to {high}"
+    chance = name_chance(comparison.chance_better)
     if comparison.verdict == "no difference":
-        return f"no difference worth having to {other} ({size})"
+        return f"no difference worth having to {other} ({size}): {chance}"
     if comparison.verdict != "cannot tell":
-        return f"{comparison.verdict} than {other} ({size})"
+        return f"{chance} than {other} ({size})"
     if comparison.reason:
         return f"cannot tell from {other} ({size}): {comparison.reason}"
-    chance = name_chance(comparison.chance_better)
     needed = (
         f"about {comparison.seeds_needed} seeds would decide"
         if comparison.seeds_needed

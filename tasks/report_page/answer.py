@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dml_core.analysis.claims import Judgement
 from dml_core.analysis.factors import FactorEffect
+from dml_core.analysis.looks import find_open_arms
 from dml_core.analysis.observations import answer_metric
 from dml_core.analysis.summary import ArmSummary, StudySummary, render_markdown
 from dml_core.studies.resolved import ResolvedStudy
@@ -43,6 +44,8 @@ class Answer(BaseModel):
     """One line an arm."""
     factors: list[str] = []
     """One line for the pooled effect of each value of each factor."""
+    remedy: str = ""
+    """The command that adds seeds where a verdict or a claim is open."""
     claims: list[dict[str, str]] = []
     """For each claim of the source its `text`, the `verdict` (supported, contradicted, cannot
     tell) and an `explanation` with the numbers."""
@@ -63,8 +66,9 @@ class Answer(BaseModel):
 
     @property
     def text(self) -> str:
-        """The recommendation, then the verdicts and pooled effects, one a line."""
-        return "\n".join(filter(None, [self.recommendation, *self.verdicts, *self.factors]))
+        """The recommendation, the verdicts and the pooled effects, one a line, and the remedy."""
+        lines = [self.recommendation, *self.verdicts, *self.factors, self.remedy]
+        return "\n".join(filter(None, lines))
 
     @property
     def claims_text(self) -> str:
@@ -103,6 +107,7 @@ def make_answer(
             *_say_untrained(summary, metric),
         ],
         factors=[say_factor(effect, metric) for effect in summary.factors],
+        remedy=say_remedy(study, summary, judgements),
         claims=[
             {"text": each.text, "verdict": each.verdict, "explanation": each.explanation}
             for each in judgements
@@ -149,6 +154,13 @@ def _say_untrained(summary: StudySummary, metric: str) -> list[str]:
     return [f"{summary.untrained.name}: {spell_metric(metric)} {value}, no training"]
 
 
+def say_remedy(study: ResolvedStudy, summary: StudySummary, judgements: Sequence[Judgement]) -> str:
+    """Returns how to decide what is open; nothing where the recommendation already says it."""
+    if summary.recommendation.kind == "open" or not find_open_arms(summary, judgements):
+        return ""
+    return f"More seeds would help to decide what is open: dml run {study.name} --until-decided"
+
+
 def say_factor(effect: FactorEffect, metric: str) -> str:
     """Returns the pooled effect of one value of a factor as a sentence."""
     unit = unit_of(metric)
@@ -173,11 +185,15 @@ _ONE_CLAIM = {
 }
 
 
-def make_headline(summary: StudySummary, judgements: Sequence[Judgement]) -> str:
-    """Returns the recommendation, and what the run says to the paper's claims."""
+def make_headline(
+    summary: StudySummary, judgements: Sequence[Judgement], *, remedy: str = ""
+) -> str:
+    """Returns the recommendation, what the run says to the paper's claims, and the remedy."""
     sentences = [summary.recommendation.text]
     if claims := _say_claims(judgements):
         sentences.append(f"{claims[:1].upper()}{claims[1:]}.")
+    if remedy:
+        sentences.append(f"{remedy}.")
     missing = sum(row.mean is None for row in summary.rows)
     if missing and missing < len(summary.rows):
         sentences.append(f"{missing} of {len(summary.rows)} arms have no score.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.report_page.panels import Panel, Point, Series, is_number
+from tasks.report_page.panels import NO_TRAINING, Panel, Point, Series, is_number
 from tasks.report_page.style import (
     COLOR_MAP,
     INK,
@@ -301,10 +301,22 @@ def draw_lines(axes: Any, panel: Panel, *, log_x: bool = False) -> list[Any]:
     _set_ticks(axes, xs, is_numeric=is_numeric, log_x=log_x)
     # Costs are compared by ratio: an axis that starts at the smallest exaggerates differences.
     is_cost = panel.metric.startswith("cost.")
-    axes.set_ylim(*find_limits(panel.points, metric=panel.metric, from_zero=is_cost))
+    shown = [point for series in panel.lines for point in series.points]
+    axes.set_ylim(*find_limits(shown, metric=panel.metric, from_zero=is_cost))
     set_unit(axes.yaxis, panel.metric)
     draw_untrained(axes, panel, horizontal=False)
+    style = {"color": MUTED, "linewidth": 1.1}
+    for number, series in enumerate(panel.untrained_curves):
+        dashes = {"linestyle": (0, (4 + 3 * number, 2))}
+        handles.append(_draw_line(axes, series, None, {**style, **dashes}))
     return handles
+
+
+def say_untrained(panel: Panel) -> list[str]:
+    """Returns a line for each score that needs no training, for axes without room for them."""
+    unit = unit_of(panel.metric)
+    found = panel.untrained.items()
+    return [f"{NO_TRAINING}: {plain(name)} {unit.show(value)}{unit.name}" for name, value in found]
 
 
 def draw_untrained(axes: Any, panel: Panel, *, horizontal: bool) -> None:
@@ -321,7 +333,7 @@ def draw_untrained(axes: Any, panel: Panel, *, horizontal: bool) -> None:
             draw = axes.axvline if horizontal else axes.axhline
             draw(value, color=MUTED, linewidth=1.1, linestyle=(0, (4, 2)), zorder=3)
         else:
-            text = f"no training: {text}, {'below' if value <= low else 'above'} the axis"
+            text = f"{NO_TRAINING}: {text}, {'below' if value <= low else 'above'} the axis"
         along = value if is_inside else (low if value <= low else high)
         side = {"horizontal": horizontal, "is_left": along < (low + high) / 2}
         _write_untrained(axes, text, along, number, is_titled=bool(panel.title), **side)

@@ -21,8 +21,10 @@ from tasks.report_page.draw import (
     draw_matrix,
     is_horizontal,
     say_start,
+    say_untrained,
 )
 from tasks.report_page.panels import (
+    NO_TRAINING,
     MatrixCell,
     Panel,
     is_number,
@@ -68,7 +70,7 @@ PHONE = Layout(3.7, 44, columns=1, lying_columns=1, num_upright=4)
 def measure_ours(panels: Sequence[Panel], figure: Figure, layout: Layout = PAGE) -> float:
     """Returns the height of the panels and their legend in inches."""
     rows = -(-len(panels) // _count_columns(panels, figure, layout))
-    legend = 0.19 * -(-len(panels[0].series) // _legend_columns(panels[0], layout)) + 0.1
+    legend = 0.19 * -(-len(panels[0].lines) // _legend_columns(panels[0], layout)) + 0.1
     if figure.kind == "bar" and _lies(panels[0], layout):
         # A bar for each point, and the labels of the axes.
         bars = max(len(panels[0].xs), 0.6 * len(panels[0].points))
@@ -108,7 +110,7 @@ def _draw_panel(
     if figure.kind == "heatmap":
         draw_heatmap(axes, panel, bar_label=plain(y_label))
         axes.set_ylabel(plain(figure.group))
-        axes.set_xlabel(x_label)
+        axes.set_xlabel("\n".join([x_label, *say_untrained(panel)]))
         handles: list[Any] = []
     elif figure.kind == "bar":
         handles = draw_bars(axes, panel, horizontal=horizontal)
@@ -142,13 +144,11 @@ def _count_columns(panels: Sequence[Panel], figure: Figure, layout: Layout) -> i
 
 
 def _legend_columns(panel: Panel, layout: Layout) -> int:
-    longest = max((len(series.name) for series in panel.series), default=1)
+    longest = max((len(series.name) for series in panel.lines), default=1)
     return max(1, min(4, layout.letters // (longest + 8)))
 
 
 COLUMNS = ("panel", "series", "x", "mean", "low", "high", "num_seeds")
-NO_TRAINING = "no training"
-"""Name of the series of scores without training."""
 
 
 def draw_figure(
@@ -249,7 +249,7 @@ def write_numbers(panels: Sequence[Panel], target: Path) -> None:
         writer.writerow(COLUMNS)
         for panel in panels:
             name = f"published: {panel.title}" if panel.metric == PUBLISHED else panel.metric
-            for series in panel.series:
+            for series in panel.lines:
                 rows = (
                     [name, series.name, p.x, p.mean, p.low, p.high, p.num_seeds]
                     for p in series.points

@@ -1,6 +1,6 @@
 """The numbers behind a figure: series of points with intervals, in panels."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,9 @@ from dml_core.config.loading import to_flat_dict
 from dml_core.studies.definition import Figure, Published
 from dml_core.studies.resolved import ResolvedStudy
 from tasks.report_page.style import PUBLISHED, name_metric, show_value, unit_of
+
+NO_TRAINING = "no training"
+"""What scores without training are called."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,17 @@ class Panel:
     """Distinguishes it from the other panels; empty for a single one."""
     untrained: Mapping[str, float] = field(default_factory=dict)
     """What no training gives, by name, as lines across the panel."""
+    untrained_curves: tuple[Series, ...] = ()
+    """What no training gives at each x, where x is a number in the metric's name."""
+
+    @property
+    def lines(self) -> tuple[Series, ...]:
+        """The series of the arms, then those without training."""
+        return (*self.series, *self.untrained_curves)
 
     @property
     def points(self) -> list[Point]:
-        """All points of all series."""
+        """All points of the arms."""
         return [point for series in self.series for point in series.points]
 
     @property
@@ -70,25 +80,38 @@ def make_panels(study: ResolvedStudy, observations: Observations, figure: Figure
     Metrics with the same unit and few lines share axes; otherwise each has its own.
     """
     make = _curve_series if figure.is_curves else _arm_series
-    found = {metric: make(study, observations, figure, metric) for metric in figure.y}
-    untrained = {metric: _find_untrained(observations, figure, metric) for metric in found}
-    if len(found) == 1:
-        return [Panel(each, series, "", untrained[each]) for each, series in found.items()]
-    if figure.kind != "heatmap" and _share_axes(found):
-        return [_merge(found)]
-    return [
-        Panel(metric, series, name_metric(metric), untrained[metric])
-        for metric, series in found.items()
+    panels = [
+        Panel(
+            metric,
+            make(study, observations, figure, metric),
+            name_metric(metric) if len(figure.y) > 1 else "",
+            _find_untrained(observations, metric),
+            _find_untrained_curves(observations, metric),
+        )
+        for metric in figure.y
     ]
+    return [_merge(panels)] if figure.kind != "heatmap" and _share_axes(panels) else panels
 
 
-def _find_untrained(observations: Observations, figure: Figure, metric: str) -> dict[str, float]:
-    """Returns the scores without training by name; none for curves and for other metrics."""
+def _find_untrained(observations: Observations, metric: str) -> dict[str, float]:
+    """Returns the scores without training by name; only test scores have them.
+
+    Features without training are not cut, so scores by length have the line of the whole features.
+    """
     kind, _, name = metric.partition(".")
-    if figure.is_curves or kind != "test":
+    name = name.removeprefix("dim*_")
+    if kind != "test" or "*" in name:
         return {}
     found = observations.untrained
     return {each: scores[name] for each, scores in found.items() if name in scores}
+
+
+def _find_untrained_curves(observations: Observations, metric: str) -> tuple[Series, ...]:
+    curves = observations.untrained_curves(metric)
+    return tuple(
+        Series(f"{name}, {NO_TRAINING}", tuple(Point(x, y) for x, y in curve))
+        for name, curve in curves.items()
+    )
 
 
 def make_point(x: Any, by_seed: Mapping[int, float], metric: str = "") -> Point:
@@ -176,19 +199,20 @@ def _average_place(by_seed: Mapping[int, Curve], place: int, metric: str) -> Poi
     return make_point(mean_x, {seed: y for seed, (_, y) in found.items()}, metric)
 
 
-def _share_axes(found: Mapping[str, Sequence[Series]]) -> bool:
-    is_one_unit = len({unit_of(metric).name for metric in found}) == 1
-    return is_one_unit and sum(len(series) for series in found.values()) <= 4
+def _share_axes(panels: Sequence[Panel]) -> bool:
+    is_one_unit = len({unit_of(panel.metric).name for panel in panels}) == 1
+    return len(panels) > 1 and is_one_unit and sum(len(panel.series) for panel in panels) <= 4
 
 
-def _merge(found: Mapping[str, Iterable[Series]]) -> Panel:
-    merged = []
-    for metric, all_series in found.items():
-        listed = list(all_series)
-        for series in listed:
-            parts = [series.name if len(listed) > 1 else "", name_metric(metric)]
+def _merge(panels: Sequence[Panel]) -> Panel:
+    merged, curves, untrained = [], [], {}
+    for panel in panels:
+        for series in panel.series:
+            parts = [series.name if len(panel.series) > 1 else "", panel.title]
             merged.append(replace(series, name=", ".join(filter(None, parts))))
-    return Panel(next(iter(found)), tuple(merged))
+        curves += [replace(s, name=f"{s.name}, {panel.title}") for s in panel.untrained_curves]
+        untrained |= {f"{name}, {panel.title}": y for name, y in panel.untrained.items()}
+    return Panel(panels[0].metric, tuple(merged), "", untrained, tuple(curves))
 
 
 def make_published_panel(published: Published) -> Panel:

@@ -34,7 +34,7 @@ def test_the_verdict_in_words_has_the_size_and_the_certainty():
         f"as likely better as worse; about {near.comparison.seeds_needed} seeds would decide"
     )
     up = summarize({"base": BASE, "up": UP}, references={"up": "base"}).rows[1]
-    assert up.text.startswith("better than base (+5.2 points, +")
+    assert up.text.startswith("almost certainly better than base (+5.2 points, +")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,9 @@ def test_missing_seeds_are_named(scores, text):
 def test_no_difference_is_said_with_its_interval():
     near = by_seed(0.7001, 0.7002, 0.7003)
     summary = summarize({"base": by_seed(0.7, 0.7001, 0.7002), "near": near})
-    assert summary.rows[0].text == "no difference worth having to near (-0.0 points, -0.0 to +0.0)"
+    assert summary.rows[0].text == (
+        "no difference worth having to near (-0.0 points, -0.0 to +0.0): likely worse"
+    )
 
 
 def test_an_unknown_arm_to_compare_with_is_refused():

@@ -45,6 +45,21 @@ def test_what_no_training_gives_is_a_line_of_every_answer(tmp_path):
     assert found.recommendation.startswith("Do not train: no arm beats bare features (70.0 %).")
 
 
+def test_a_decided_recommendation_names_the_command_for_what_is_open(tmp_path):
+    study = read_study(tmp_path, f"{GRID}baseline: {SMALL}\n")
+    clear = {LARGE: [0.9, 0.91, 0.92]}
+    found = answer(study, observe({SMALL: [0.5, 0.52, 0.51], MIDDLE: [0.5, 0.53, 0.54], **clear}))
+    assert found.recommendation.startswith(f"Use {LARGE}: ")
+    assert f"cannot tell from {SMALL} yet" in found.verdicts[1]
+    assert found.text.endswith(
+        "\nMore seeds would help to decide what is open: dml run asked --until-decided"
+    )
+    decided = {SMALL: [0.1, 0.12, 0.11], MIDDLE: [0.5, 0.53, 0.54], **clear}
+    assert answer(study, observe(decided)).remedy == ""
+    unclear = {SMALL: [0.5, 0.52], LARGE: [0.6, 0.67]}
+    assert answer(study, observe(unclear)).remedy == "", "the recommendation says it"
+
+
 def test_a_value_at_the_edge_of_its_range_is_said_in_the_verdicts_line(tmp_path):
     study = read_study(tmp_path, GRID)
     summary = summarize_scores(study, observe({SMALL: [0.5, 0.52], LARGE: [0.6, 0.67]}))
@@ -68,7 +83,7 @@ def test_seconds_are_given_in_milliseconds_and_fewer_are_better(tmp_path):
     found = answer(study, measured("cost.step_seconds", seconds))
     assert found.best_arm == SMALL
     assert found.verdicts[0] == "batch_size-30: cost.step_seconds 10.10 ms (9.85 to 10.35), best"
-    assert ", worse than batch_size-30 (+10.03 ms, " in found.verdicts[1]
+    assert ", almost certainly worse than batch_size-30 (+10.03 ms, " in found.verdicts[1]
     assert ", cannot tell from batch_size-30 yet (+0.13 ms, " in found.verdicts[2]
     # 2 % of the mean of all arms, 13.5 ms
     assert "less than 0.27 ms" in found.markdown
@@ -89,7 +104,10 @@ def test_distances_have_no_unit_and_less_is_better(tmp_path):
     scores = observe({SMALL: [0.5, 0.51], LARGE: [0.3, 0.31]}, "mean_label_distance_at_1")
     found = answer(read_study(tmp_path, text), scores)
     assert found.best_arm == LARGE
-    assert "mean_label_distance_at_1 0.5050 (0.4415 to 0.5685), worse than" in found.verdicts[0]
+    assert (
+        "mean_label_distance_at_1 0.5050 (0.4415 to 0.5685), almost certainly worse than"
+        in found.verdicts[0]
+    )
 
 
 def test_a_figure_of_curves_is_answered_by_recall(tmp_path):

@@ -87,6 +87,55 @@ def test_the_score_without_training_is_a_line_or_a_word_at_the_axis(tmp_path, sc
     assert not any("pixels" in text for text in texts(curves.axes[0]))
 
 
+def test_two_metrics_on_one_pair_of_axes_have_a_line_each_without_training(tmp_path):
+    study = read_study(tmp_path, BATCHES)
+    arms = {f"batch_size-{size}": {0: 0.5, 1: 0.6} for size in (30, 60, 120)}
+    scores = {
+        arm: {seed: {"recall_at_1": y, "binary_recall_at_1": y - 0.1} for seed, y in each.items()}
+        for arm, each in arms.items()
+    }
+    untrained = {"pixels": {"recall_at_1": 0.55, "binary_recall_at_1": 0.45}}
+    observed = Observations(scores=scores, untrained=untrained)
+    figure = {"kind": "line", "x": "sampler.batch_size"}
+    metrics = ["test.recall_at_1", "test.binary_recall_at_1"]
+    canvas, rows = draw(tmp_path, study, observed, y=metrics, **figure)
+    (axes,) = canvas.axes
+    flat = {line.get_ydata()[0] for line in axes.lines if len(set(line.get_ydata())) == 1}
+    assert {0.55, 0.45} <= flat
+    assert {"pixels, R@1 55.0", "pixels, R@1 of binary codes 45.0"} <= set(texts(axes))
+    assert [row["mean"] for row in rows if row["series"] == "no training"] == ["0.55", "0.45"]
+
+
+def test_a_heat_map_names_the_score_without_training_below_its_axis(tmp_path):
+    text = (
+        "question: q?\nfixed: {loss.name: proxy_anchor}\n"
+        "grid: {loss.alpha: [4, 32], loss.delta: [0.1, 0.2]}\n"
+    )
+    study = read_study(tmp_path, text)
+    scores = {arm.name: [0.5, 0.6] for arm in study.arms}
+    observed = replace(observe(scores), untrained={"pixels": {"recall_at_1": 0.25}})
+    figure = {"kind": "heatmap", "x": "loss.delta", "group": "loss.alpha"}
+    canvas, rows = draw(tmp_path, study, observed, **figure)
+    assert canvas.axes[0].get_xlabel().endswith("\nno training: pixels 25.0 %")
+    assert (rows[-1]["series"], rows[-1]["mean"]) == ("no training", "0.25")
+
+
+def test_scores_by_rank_or_length_are_drawn_without_training_too(tmp_path):
+    study = read_study(tmp_path, BATCHES)
+    ranks = {"ndcg_at_1": 0.5, "ndcg_at_10": 0.7, "dim8_recall_at_1": 0.4, "recall_at_1": 0.6}
+    scores = {arm.name: {0: ranks, 1: ranks} for arm in study.arms}
+    untrained = {"pixels": {"ndcg_at_1": 0.2, "ndcg_at_10": 0.3, "recall_at_1": 0.45}}
+    observed = Observations(scores=scores, untrained=untrained)
+    canvas, rows = draw(tmp_path, study, observed, kind="lines", x="*", y="test.ndcg_at_*")
+    line = canvas.axes[0].lines[-1]
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([1.0, 10.0], [0.2, 0.3])
+    found = [(row["x"], row["mean"]) for row in rows if row["series"] == "pixels, no training"]
+    assert found == [("1.0", "0.2"), ("10.0", "0.3")]
+    # The features of no training are not cut: their whole score is one line across.
+    lengths, _ = draw(tmp_path, study, observed, kind="lines", x="*", y="test.dim*_recall_at_1")
+    assert any("pixels 45.0" in text for text in texts(lengths.axes[0]))
+
+
 def test_an_arm_without_a_score_keeps_its_place_in_bars(tmp_path):
     study = read_study(tmp_path, LOSSES)
     canvas, rows = draw(tmp_path, study, observe(SCORES))

@@ -194,7 +194,7 @@ def test_the_table_sorts_by_numbers_and_has_the_best_the_chosen_and_the_untraine
     plain, new, none, pixels = table.rows
     assert (plain[1].text, plain[1].key) == ("51.0", pytest.approx(0.51))
     assert plain[2].text == "-20.0"
-    assert plain[3].text.startswith("▼ worse than new (-20.0 points")
+    assert plain[3].text.startswith("▼ almost certainly worse than new (-20.0 points")
     assert (new[2].text, new[3].text) == ("", "★ best")
     assert new[4].text == "learning_rate 0.00612"
     assert (none[1].text, none[1].key) == ("no score", "")
