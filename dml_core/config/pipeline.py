@@ -25,6 +25,10 @@ class RayConfig(Section):
     max_gpus: float = Field(default=0.0, ge=0)
     """Most GPUs that the concurrent trials of a sweep use together, so that a scheduled run leaves
     the others free; 0 sets no limit."""
+    priority: int = Field(default=0, ge=-100, le=100)
+    """Priority on a cluster that several sweeps share: a sweep starts no trial while trials of a
+    sweep with a higher priority wait for room. Running trials are not interrupted. Has no effect
+    with address=local."""
     elastic: bool = False
     """The cluster starts nodes when trials wait and stops idle ones (an autoscaler). A sweep then
     requests nodes for max_concurrent trials and waits for them, also where the cluster has none.

@@ -33,6 +33,7 @@ from tasks.sweep.job import (
     run_tune_trial,
 )
 from tasks.sweep.nodes import TrialNeed, count_nodes, need_of
+from tasks.sweep.priority import Turns, find_board_on_cluster
 from tasks.sweep.worker import MESSAGES
 
 LOGGER = logging.getLogger(__name__)
@@ -59,14 +60,24 @@ HandedOut = dict[str, TrialSpec]
 class LedSearcher(_OnDriver, Searcher):
     """Gives Tune the next trial of the conductor."""
 
-    def __init__(self, conductor: Conductor, make_job: MakeJob, handed_out: HandedOut) -> None:
+    def __init__(
+        self,
+        conductor: Conductor,
+        make_job: MakeJob,
+        handed_out: HandedOut,
+        turns: Turns | None = None,
+    ) -> None:
         super().__init__()
         self._conductor = conductor
         self._make_job = make_job
         self._handed_out = handed_out
+        self._turns = turns
 
     def suggest(self, trial_id: str) -> Any:
         """Returns the next trial's config, None if there is none yet, or `FINISHED`."""
+        if self._turns and not self._turns.may_start() and not self._conductor.must_stop:
+            self._turns.give_way()
+            return None
         spec = None
         with self._conductor.kept_errors():
             spec = self._conductor.next()
@@ -87,22 +98,47 @@ class LedSearcher(_OnDriver, Searcher):
         """Does nothing: the ledger holds the state of the search."""
 
 
+def release_idle_workers(tune_controller: Any) -> None:
+    """Ends the workers that Tune keeps for later trials, since they keep the room of others.
+
+    Args:
+        tune_controller: the wrapper that a scheduler gets. Tune has no public way to do this, and
+            the wrapper warns of what is not public.
+    """
+    controller = getattr(tune_controller, "_tune_controller", tune_controller)
+    controller._cleanup_cached_actors(force_all=True)
+    if not controller.get_live_trials():
+        # Tune waits in the searcher then, and would neither see the workers end nor stop.
+        controller._actor_manager.next(timeout=0.1)
+        controller._stop_experiment_if_needed()
+
+
 class LedScheduler(_OnDriver, FIFOScheduler):
     """Starts trials in their order and stops those that the conductor prunes."""
 
     # A buffered result would be judged too late to save epochs.
     _supports_buffered_results = False
 
-    def __init__(self, conductor: Conductor, handed_out: HandedOut) -> None:
+    def __init__(
+        self, conductor: Conductor, handed_out: HandedOut, turns: Turns | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._conductor = conductor
         self._handed_out = handed_out
+        self._turns = turns
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """Returns the first trial that waits; Tune's own search goes through all ended ones."""
         live = {trial.trial_id: trial for trial in tune_controller.get_live_trials()}
         waiting = (live.get(trial_id) for trial_id in self._handed_out)
-        return next((trial for trial in waiting if trial and trial.status == Trial.PENDING), None)
+        found = next((trial for trial in waiting if trial and trial.status == Trial.PENDING), None)
+        if self._turns:
+            self._turns.give_way = partial(release_idle_workers, tune_controller)
+            self._turns.waits = found is not None
+            # Also where all trials are handed out, so that the others learn of those that wait.
+            if not self._turns.may_start() and found is None:
+                self._turns.give_way()
+        return found
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Passes epochs on and returns whether the trial continues."""
@@ -280,11 +316,14 @@ def run_tune_job(
     bundles = bundles_of(ray_config) if is_plain else partial(bundles_of_trial, ray_config)
     trainable = tune.with_resources(run_tune_trial, bundles)
     handed_out: HandedOut = {}
+    # A local cluster has one driver.
+    is_shared = ray_config.address != "local"
+    turns = Turns(ray_config.priority, find_board=find_board_on_cluster) if is_shared else None
     tuner = tune.Tuner(
         trainable,
         tune_config=tune.TuneConfig(
-            search_alg=LedSearcher(conductor, make_job, handed_out),
-            scheduler=LedScheduler(conductor, handed_out),
+            search_alg=LedSearcher(conductor, make_job, handed_out, turns),
+            scheduler=LedScheduler(conductor, handed_out, turns),
             # The searcher ends the job.
             num_samples=-1,
             max_concurrent_trials=count_concurrent(ray_config, needs),
@@ -302,7 +341,7 @@ def run_tune_job(
             stop=LedStopper(
                 conductor,
                 timeout_seconds=sweep.timeout_seconds,
-                counts_nodes=ray_config.address != "local",
+                counts_nodes=is_shared,
                 check_held=check_held,
                 check_budget=check_budget,
             ),
@@ -313,6 +352,8 @@ def run_tune_job(
         tuner.fit()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if turns and not is_cluster_lost():
+            turns.leave()
     conductor.raise_error()
 
 
