@@ -57,7 +57,9 @@ class MemoryConfig(Section):
     """Cross-batch memory (Wang et al., 2020): embeddings of past batches as further pairs."""
 
     size: int = Field(default=0, ge=0, le=10_000_000)
-    """Number of past embeddings that each image of a batch is compared with; 0 turns memory off."""
+    """Number of past embeddings that each image of a batch is compared with; 0 turns memory off.
+    Take more than a pass over the classes (training classes x images of each in a batch): a smaller
+    memory has hardly an image of a batch's own classes, and training with it fails."""
     start_epoch: int = Field(default=0, ge=0)
     """Epochs trained without the memory, while embeddings still change fast. It is filled
     meanwhile."""
