@@ -10,11 +10,12 @@ from dml_core.data.parallel import count_cores
 from dml_core.data.sources.cars196 import CARS196_COUNTS
 from dml_core.data.sources.published import CUB200_COUNTS, INSHOP_COUNTS, SOP_COUNTS
 from dml_core.studies.resolved import ResolvedStudy
+from dml_core.trials.halving import SuccessiveHalving
 
 
 @dataclass(frozen=True)
 class StudyCost:
-    """Seconds of training without tries beyond the ranges; an upper bound with asha."""
+    """Seconds of training without tries beyond the ranges; expected ones with asha."""
 
     seconds_per_trial: Mapping[str, float]
     """By arm."""
@@ -22,6 +23,8 @@ class StudyCost:
     num_repeat_trials: int
     total_seconds: float
     """Sum over all trained trials."""
+    search_share: float = 1.0
+    """Share of the search's training that asha is expected not to prune."""
 
     @property
     def num_trained(self) -> int:
@@ -46,19 +49,45 @@ def count_trials(study: ResolvedStudy) -> StudyCost:
 
 
 def sum_cost(study: ResolvedStudy, seconds_per_trial: Mapping[str, float]) -> StudyCost:
-    """Returns the cost of a study from the seconds of a trial by arm."""
+    """Returns the cost of a study from the seconds of a trial by arm.
+
+    Repeats run in full. Of the search's trials it counts the share of epochs that
+    `SuccessiveHalving.expected_epochs` lets run, under its assumption that a trial's score does not
+    depend on when it reaches a rung.
+    """
     num_tries = study.trials_per_arm * study.folds
-    total = 0.0
+    total = searched = pruned = 0.0
     for arm in study.arms:
-        is_searched = study.single_values(arm.name) is None
-        num_trials = (num_tries if is_searched else 0) + len(study.seeds_of(arm.name))
-        total += num_trials * seconds_per_trial[arm.name]
+        seconds = seconds_per_trial[arm.name]
+        total += len(study.seeds_of(arm.name)) * seconds
+        if study.single_values(arm.name) is None:
+            searched += num_tries * seconds
+            pruned += num_tries * seconds * (1 - _expect_share(study, arm.name))
     return StudyCost(
         seconds_per_trial=seconds_per_trial,
         num_search_trials=len(study.searched_arms) * num_tries,
         num_repeat_trials=study.num_repeats,
-        total_seconds=total,
+        total_seconds=total + searched - pruned,
+        search_share=1 - pruned / searched if searched else 1.0,
     )
+
+
+def _expect_share(study: ResolvedStudy, arm_name: str) -> float:
+    """Returns the expected share of an arm's search epochs that are not pruned."""
+    if study.scheduler.name != "asha":
+        return 1.0
+    halving = SuccessiveHalving(
+        grace_epochs=study.scheduler.grace_epochs,
+        reduction_factor=study.scheduler.reduction_factor,
+    )
+    training = study.arm_config(arm_name).training
+    # Each fold is a separate group, so the share does not depend on the number of folds.
+    epochs = halving.expected_epochs(
+        study.trials_per_arm,
+        num_epochs=training.epochs,
+        validate_every=training.validate_every,
+    )
+    return epochs / (study.trials_per_arm * training.epochs)
 
 
 def count_images_per_epoch(config: TrialConfig, num_train_images: int) -> int:

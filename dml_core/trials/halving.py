@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 
+import numpy as np
+
 
 class SuccessiveHalving:
     """Judges trials at growing numbers of epochs, each only against those of its own group.
@@ -31,6 +33,32 @@ class SuccessiveHalving:
             found.append(milestone)
             milestone *= self._reduction_factor
         return found
+
+    def expected_epochs(
+        self, num_trials: int, *, num_epochs: int, validate_every: int = 1
+    ) -> float:
+        """Returns the epochs that the trials of a group are expected to run in all.
+
+        Assumes that the trials reach each rung in an order that does not depend on their scores,
+        which all differ. The k-th trial at a rung is then among the best max(1, k // factor) of k
+        with that number over k as probability, and the sum over k is the expected number that
+        continues. Between whole numbers of trials it is interpolated. A search that improves from
+        try to try, as tpe does, prunes fewer; one whose first try is the best prunes more.
+
+        Example:
+            3 trials of 21 epochs with a rung at 7 and a factor of 3: 1 + 1/2 + 1/3 trials
+            continue, so 3 * 7 + 11/6 * 14 = 46.7 of 63 epochs run.
+        """
+        places = np.arange(1, num_trials + 1)
+        chances = np.maximum(1, places // self._reduction_factor) / places
+        continuing = np.concatenate([[0.0], np.cumsum(chances)])
+        judged = {-(-m // validate_every) * validate_every for m in self.milestones(num_epochs)}
+        running, total, before = float(num_trials), 0.0, 0
+        for epoch in sorted({min(each, num_epochs) for each in judged} | {num_epochs}):
+            total += running * (epoch - before)
+            running = float(np.interp(running, np.arange(num_trials + 1), continuing))
+            before = epoch
+        return total
 
     def note(
         self, group: str, trial_id: str, *, epoch: int, num_epochs: int, score: float | None

@@ -167,6 +167,8 @@ def _describe_cost(context: "StudyContext", estimate: _Estimate) -> list[str]:
 
     cost, gpu = estimate.cost, estimate.gpu
     counted = f"{cost.num_search_trials} search and {cost.num_repeat_trials} repeat trials"
+    if cost.search_share < 1:
+        counted += f" (asha is expected to run {cost.search_share:.0%} of the search)"
     if estimate.why_unknown:
         unknown = f"{counted}: cost unknown until: {_prepare_command(context.request)}"
         return [unknown, *(f"  {why}" for why in estimate.why_unknown)]

@@ -26,6 +26,22 @@ def test_folds_multiply_the_search_and_not_the_repeats(tmp_path):
     assert (cost.num_search_trials, cost.num_repeat_trials) == (18, 4)
 
 
+def test_pruning_shortens_the_search_and_not_the_repeats(tmp_path):
+    text = TWO_ARMS + "scheduler: {name: asha, grace_epochs: 7, reduction_factor: 3}\n"
+    text += "fixed: {training.epochs: 21, training.validate_every: 7}\n"
+    seconds = {"triplet": 21.0, "anchor": 42.0}
+    cost = sum_cost(read_study(tmp_path, text), seconds)
+    # At the rung of epoch 7, 1 + 1/2 + 1/3 of 3 tries continue: 3 * 7 + 11/6 * 14 = 46.67 of 63
+    # epochs, a second each for triplet and two for anchor. Both have 2 seeds.
+    searched = 3 * 7 + 11 / 6 * 14
+    assert cost.search_share == pytest.approx(searched / 63)
+    assert cost.total_seconds == pytest.approx(3 * searched + 2 * (21 + 42))
+    text = text.replace("fixed: {", "fixed: {data.alias: folded, ") + "folds: 2\n"
+    folded = sum_cost(read_study(tmp_path, text), seconds)
+    assert folded.total_seconds == pytest.approx(2 * 3 * searched + 2 * (21 + 42))
+    assert sum_cost(read_study(tmp_path, TWO_ARMS), seconds).search_share == 1
+
+
 def test_an_arm_without_a_search_costs_its_repeats(tmp_path):
     study = read_study(tmp_path, "{question: q, arms: {a: {}}, seeds: [0, 1]}")
     cost = sum_cost(study, {"a": 1.0})
