@@ -153,8 +153,6 @@ class Rates:
     """Studies whose interval for the best arm's lead covers it; the worst kind of study."""
     power: float
     """Pairs that truly differ by 5 points and are found, where half of the arms do."""
-    power_ramp: float
-    """Pairs that are found where the arms lie 1.6 points apart."""
 
 
 def simulate(
@@ -196,7 +194,6 @@ def simulate(
         min(coverage.values()),
         min(lead.values()),
         power["half"],
-        power["ramp"],
     )
 
 

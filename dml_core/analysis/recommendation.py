@@ -47,7 +47,6 @@ class Recommendation:
     """Of the best over the next, in the metric's own direction; None with one arm."""
     interval: Interval | None
     """95 % interval of the lead, valid though the best arm was chosen by the same scores."""
-    runner_up: str
     seeds_needed: int | None
     """Seeds an arm that would decide all that is undecided; None where unknown."""
     text: str
@@ -144,7 +143,7 @@ def recommend(
     means = {arm: compute_mean(s.values()) for arm, s in scores_by_arm.items() if s}
     if not means:
         text = "No arm has a score, so there is nothing to recommend."
-        return Recommendation("nothing", "", (), (), None, None, "", None, text)
+        return Recommendation("nothing", "", (), (), None, None, None, text)
     order = sorted(means, key=lambda arm: means[arm], reverse=higher_is_better)
     best, others = order[0], order[1:]
     against = {each.right: each for each in comparisons.of(best, others)}
@@ -179,7 +178,6 @@ def recommend(
         undecided,
         means[best] - means[others[0]] if others else None,
         interval,
-        others[0] if others else "",
         seeds_needed,
         text,
     )

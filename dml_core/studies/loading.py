@@ -162,11 +162,6 @@ def check_batches(study: ResolvedStudy, size: TrainingSize) -> None:
         raise ConfigError(str(study.path), problems)
 
 
-def list_studies(folder: Path) -> list[Path]:
-    """Returns the study files of a folder, by name; none if there is no such folder."""
-    return sorted(path for path in folder.glob("*.y*ml") if path.suffix in (".yaml", ".yml"))
-
-
 def _put_profile_over(
     study: Study, name: str | None, problems: list[str]
 ) -> tuple[Study, list[ResolvedArm]]:

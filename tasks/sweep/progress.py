@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -143,7 +143,6 @@ class ProgressTracker:
 
 
 Update = Callable[[SweepProgress], None]
-Mode = Literal["auto", "json", "none"]
 
 SECONDS_BETWEEN_LINES = 15.0
 MAX_ROWS = 15

@@ -231,12 +231,6 @@ class SweepRecorder:
         """The study's experiment."""
         return self._sync.runs.experiment_id
 
-    @property
-    def is_up_to_date(self) -> bool:
-        """Whether every change so far has arrived."""
-        with self._lock:
-            return not self._changed and not self._is_away
-
     def on_trial_start(self, spec: TrialSpec) -> None:
         """Notes a trial that starts or resumes."""
         self._note(spec)

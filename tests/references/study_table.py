@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dml_core.config.loading import load_project_config
 from dml_core.studies.cost import sum_cost
-from dml_core.studies.loading import list_studies, load_study
+from dml_core.studies.loading import load_study
 from dml_core.studies.resolved import ResolvedStudy
 
 
@@ -34,4 +34,4 @@ def _print_table(paths: Sequence[Path]) -> None:
 
 
 if __name__ == "__main__":
-    _print_table([path for path in list_studies(Path("studies")) if path.stem != "main"])
+    _print_table([path for path in sorted(Path("studies").glob("*.yaml")) if path.stem != "main"])

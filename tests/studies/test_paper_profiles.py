@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from dml_core.config.loading import load_project_config, to_flat_dict
-from dml_core.studies.loading import list_studies, load_study
+from dml_core.studies.loading import load_study
 from dml_core.training.epoch import take_step, training_batches
 from dml_core.training.state import build_state
 from tests.references.paper_datasets import prepare_official, shrink
 
 ROOT = Path(__file__).parents[2]
-NAMES = [path.stem for path in list_studies(ROOT / "studies") if path.stem != "main"]
+NAMES = sorted(path.stem for path in (ROOT / "studies").glob("*.yaml") if path.stem != "main")
 CHOSEN = ("loss.name", "loss.mining", "loss.expansion.normalize", "sampler.name", "model.backbone")
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,11 @@ from dml_core.analysis.narrowing import list_claimed_arms, narrow_claim
 from dml_core.config.loading import load_project_config, to_flat_dict
 from dml_core.data.prepared_info import effective_values
 from dml_core.studies.cost import sum_cost
-from dml_core.studies.loading import list_studies, load_study
+from dml_core.studies.loading import load_study
 from tests.references.study_table import render_rows
 
 ROOT = Path(__file__).parents[2]
-PATHS = list_studies(ROOT / "studies")
+PATHS = sorted((ROOT / "studies").glob("*.yaml"))
 OF_PAPERS = [path.stem for path in PATHS if path.stem != "main"]
 BEYOND_THE_PAPERS = {"adaptation", "matryoshka", "memory_size"}
 PROFILES = ("quick", "smoke", "paper")

@@ -87,6 +87,11 @@ def list_runs(tmp_path, config, name="dimension"):
     return client, parents, nested
 
 
+def count_epochs(client, experiment_id):
+    runs = client.search_runs([experiment_id])
+    return sum(len(history(client, run, "validation.map_at_r")) for run in runs)
+
+
 def history(client, run, name):
     return [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
 
@@ -294,8 +299,8 @@ def test_a_record_that_is_lost_in_mid_run_is_made_again_from_the_trials_files(
     recorder.on_trial_start(second)
     write_epochs(recorder, second, (1, 2))
     recorder.on_epoch(second, make_report(2))
-    wait_until(lambda: recorder.is_up_to_date)
     client = recorder.tracking.client()
+    wait_until(lambda: count_epochs(client, recorder.experiment_id) == 5)
     lose(client, recorder.experiment_id, client.search_runs([recorder.experiment_id]))
     write_epochs(recorder, second, (1, 2, 3))
     recorder.on_epoch(second, make_report(3))
