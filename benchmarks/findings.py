@@ -1,4 +1,4 @@
-"""Writes the sections of docs/findings.md from the files of runs.
+"""Writes the sections of docs/findings.md, and the losses of README.md, from the files of runs.
 
 `python -m benchmarks.findings NAME...` copies the files of these runs (`alpha_delta`, or
 `expansion@cars` for a profile) from results/ and reports/ to docs/findings/, and writes every
@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from benchmarks.loss_table import render_losses
+from dml_core.analysis.estimates import estimate_mean
 from dml_core.measures.results import read_scores
 from tasks.report_page.tables import collect_facts
 from tasks.study import StudyRequest, load_context, read_stage_seconds
@@ -31,6 +31,12 @@ DATA = {"": "glyphs", "cars": "Cars-196", "omniglot": "Omniglot", "coil": "COIL-
 SEARCH_COST = "search_cost.*"
 """The figure of the measure `search_cost`."""
 VERDICTS = ("supported", "contradicted", "cannot tell")
+LOSS_METRIC = "recall_at_1"
+LOSS_RUNS = {
+    "glyphs, 128 dimensions": ("loss_comparison", 128),
+    "Cars-196, 512 dimensions": ("loss_comparison@cars", 512),
+}
+"""By column, the run and the length of its embeddings."""
 _KEPT_FACTS = ("command", "data hash", "training", "wall clock")
 
 
@@ -173,6 +179,34 @@ def _read(path: Path) -> Any:
 
 def _write(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def render_losses(folder: Path) -> str:
+    """Returns a row for each loss, the best one on the embedded data first."""
+    scores = {run: read_scores(folder / run).scores for run, _ in LOSS_RUNS.values()}
+    first, length = next(iter(LOSS_RUNS.values()))
+    rows = []
+    for arm, by_seed in scores[first].items():
+        loss, _, found = arm.rpartition("-")
+        if found != str(length):
+            continue
+        cells = [_show(scores[run].get(f"{loss}-{size}")) for run, size in LOSS_RUNS.values()]
+        rows.append((-_mean(by_seed), loss, cells))
+    lines = [f"| `{loss}` | {' | '.join(cells)} |" for _, loss, cells in sorted(rows)]
+    head = [f"| loss | {' | '.join(LOSS_RUNS)} |", f"|---|{'---:|' * len(LOSS_RUNS)}"]
+    return "\n".join([*head, *lines])
+
+
+def _mean(by_seed: dict[int, dict[str, float]]) -> float:
+    return float(estimate_mean([numbers[LOSS_METRIC] for numbers in by_seed.values()]).mean)
+
+
+def _show(by_seed: dict[int, dict[str, float]] | None) -> str:
+    if by_seed is None:
+        return "-"
+    found = estimate_mean([numbers[LOSS_METRIC] for numbers in by_seed.values()])
+    half = 100 * (float(found.high) - float(found.low)) / 2
+    return f"{100 * float(found.mean):.1f} ± {half:.1f}"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 import pytest
 
 from dml_core.config import resolve_trial_config
-from tasks.export.licences import describe_licence
+from tasks.export.card import describe_licence
 
 
 @pytest.mark.parametrize(
