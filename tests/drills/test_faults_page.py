@@ -4,6 +4,7 @@ import ast
 import re
 from pathlib import Path
 
+from tests.drills import test_faults
 from tests.drills.faults import FAULTS
 from tests.drills.plan import make_drill
 from tests.drills.report import PAGE, RUNS, read_lines, render_page, render_table
@@ -63,3 +64,14 @@ def test_every_named_test_exists():
         if not (ROOT / file).is_file() or (test and test not in list_tests(ROOT / file))
     ]
     assert missing == []
+
+
+def test_the_numbers_of_faults_that_the_tests_run_are_those_of_the_tests():
+    (marked,) = [mark for mark in test_faults.test_nothing_is_lost.pytestmark if mark.args]
+    cases = marked.args[1]
+    nightly = [case for case in cases if getattr(case, "marks", ())]
+    counts = len(cases) - len(nightly), len(FAULTS), len(nightly)
+    words = {2: "two", 10: "ten", 20: "twenty"}
+    always, all_faults, more = (words[count] for count in counts)
+    text = " ".join(TEXT.split())
+    assert f"runs {always} of the {all_faults} faults with `make test` and {more} more with" in text
