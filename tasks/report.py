@@ -32,6 +32,7 @@ from tasks.report_page.search_cost import draw_search_cost
 from tasks.report_page.tables import (
     collect_facts,
     make_arm_table,
+    make_command,
     make_factor_table,
     make_metric_table,
 )
@@ -50,7 +51,9 @@ def write_report(request: StudyRequest, compare_url: str) -> Answer:
     summary, judgements = _summarize(context, observations)
     budget = json.loads((context.sweep_folder / "winners.json").read_text(encoding="utf-8"))
     gains = find_late_gains(context.study, observations)
-    answer = make_answer(context.study, summary, budget, judgements, gains).model_copy(
+    answer = make_answer(
+        context.study, summary, budget, judgements, gains, command=_command_for_seeds(context)
+    ).model_copy(
         update={
             "report": str(context.report_folder / "index.html"),
             "compare_url": compare_url,
@@ -74,7 +77,7 @@ def summarize_study(context: StudyContext) -> tuple[StudySummary, list[Judgement
 def _summarize(
     context: StudyContext, observations: Observations
 ) -> tuple[StudySummary, list[Judgement]]:
-    summary = summarize_scores(context.study, observations)
+    summary = summarize_scores(context.study, observations, command=_command_for_seeds(context))
     judgements = judge_claims(
         context.study,
         observations,
@@ -83,6 +86,10 @@ def _summarize(
         num_looks=context.study.num_looks,
     )
     return summary, judgements
+
+
+def _command_for_seeds(context: StudyContext) -> str:
+    return make_command(context.request, "run", "--until-decided")
 
 
 def read_answer(context: StudyContext) -> Answer:

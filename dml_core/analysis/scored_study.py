@@ -12,8 +12,16 @@ from dml_core.studies.metrics import is_higher_better, unit_of
 from dml_core.studies.resolved import ResolvedStudy
 
 
-def summarize_scores(study: ResolvedStudy, observations: Observations) -> StudySummary:
-    """Returns what a study's metric says of its arms, arms without scores included."""
+def summarize_scores(
+    study: ResolvedStudy, observations: Observations, *, command: str = ""
+) -> StudySummary:
+    """Returns what a study's metric says of its arms, arms without scores included.
+
+    Args:
+        study: the question.
+        observations: its scores.
+        command: adds seeds where a verdict is open; by default that of the study itself.
+    """
     metric = answer_metric(study)
     by_arm = observations.scalars(metric)
     return summarize(
@@ -26,7 +34,7 @@ def summarize_scores(study: ResolvedStudy, observations: Observations) -> StudyS
         smallest_effect=find_smallest_effect(study, observations),
         higher_is_better=is_higher_better(metric),
         num_looks=study.num_looks,
-        remedy=f"dml run {study.name} --until-decided adds them",
+        remedy=f"{command or f'dml run {study.name} --until-decided'} adds them",
     )
 
 

@@ -82,6 +82,8 @@ def make_answer(
     budget: dict[str, dict[str, Any]],
     judgements: Sequence[Judgement] = (),
     late_gains: Mapping[str, float] | None = None,
+    *,
+    command: str = "",
 ) -> Answer:
     """Puts the summary and the judgements of the claims into words.
 
@@ -91,6 +93,7 @@ def make_answer(
         budget: by arm, how its search was spent.
         judgements: of the claims.
         late_gains: from `find_late_gains`.
+        command: adds seeds where a verdict is open; by default that of the study itself.
     """
     metric = answer_metric(study)
     gains = late_gains or {}
@@ -107,7 +110,7 @@ def make_answer(
             *_say_untrained(summary, metric),
         ],
         factors=[say_factor(effect, metric) for effect in summary.factors],
-        remedy=say_remedy(study, summary, judgements),
+        remedy=say_remedy(command or f"dml run {study.name} --until-decided", summary, judgements),
         claims=[
             {"text": each.text, "verdict": each.verdict, "explanation": each.explanation}
             for each in judgements
@@ -154,11 +157,11 @@ def _say_untrained(summary: StudySummary, metric: str) -> list[str]:
     return [f"{summary.untrained.name}: {spell_metric(metric)} {value}, no training"]
 
 
-def say_remedy(study: ResolvedStudy, summary: StudySummary, judgements: Sequence[Judgement]) -> str:
+def say_remedy(command: str, summary: StudySummary, judgements: Sequence[Judgement]) -> str:
     """Returns how to decide what is open; nothing where the recommendation already says it."""
     if summary.recommendation.kind == "open" or not find_open_arms(summary, judgements):
         return ""
-    return f"More seeds would help to decide what is open: dml run {study.name} --until-decided"
+    return f"More seeds would help to decide what is open: {command}"
 
 
 def say_factor(effect: FactorEffect, metric: str) -> str:

@@ -135,3 +135,12 @@ def test_claims_stand_with_their_verdicts(tmp_path):
     lines = found.claims_text.splitlines()
     assert lines[0] == "claim 0"
     assert lines[1].startswith("  supported: test.recall_at_1 of batch_size-90 less batch_size-30")
+
+
+def test_the_command_for_seeds_is_that_of_the_run_with_its_profile(tmp_path):
+    study = read_study(tmp_path, f"{GRID}baseline: {SMALL}\n")
+    command = "dml run asked --until-decided --profile cars"
+    clear = observe({SMALL: [0.5, 0.52, 0.51], MIDDLE: [0.5, 0.53, 0.54], LARGE: [0.9, 0.91, 0.92]})
+    for observations in (observe({SMALL: [0.5, 0.52], LARGE: [0.6, 0.67]}), clear):
+        summary = summarize_scores(study, observations, command=command)
+        assert command in make_answer(study, summary, {}, command=command).text
