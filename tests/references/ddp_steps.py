@@ -56,6 +56,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "triplet, hard": {"loss__name": "triplet", "loss__mining": "hard"},
     "log_ratio, heads": {"loss__name": "log_ratio", **DENSE},
     "dense_triplet, heads": {"loss__name": "dense_triplet", **DENSE},
+    **{
+        f"{name}, matryoshka": {"loss__name": name, "loss__matryoshka": [4, 8]}
+        for name in ("proxy_anchor", "triplet")
+    },
+    "own loss": {"loss__name": "python:tests.references.own_losses:WeightedPairs"},
+    "lora": {"trunk__train": "lora"},
     "of pytorch-metric-learning": {"loss__name": "pml:NormalizedSoftmaxLoss"},
     "flipped at random": {"augmentation__flip": "image"},
     "frozen batch norm": {"training__freeze_batch_norm": True},
@@ -78,6 +84,7 @@ def _take_step(root: Path, knobs: dict[str, Any], group: WorkerGroup | None) -> 
     config = tiny_config(root, data__continuous_labels=LABELS, trial__workers=workers, **knobs)
     state = build_state(config, open_development(config.data), group=group)
     state.model.set_training(True, freeze_batch_norm=config.training.freeze_batch_norm)
+    _fill_lora(state)
     batch, inputs = next(training_batches(state))
     found: Step = {}
     # Single last: its rounding stays in the running statistics.
@@ -88,6 +95,14 @@ def _take_step(root: Path, knobs: dict[str, Any], group: WorkerGroup | None) -> 
         loss = compute_gradients(state, step=0, batch=batch, inputs=inputs)
         found |= {f"{precision}: {name}": value for name, value in _look_at(state, loss).items()}
     return found
+
+
+def _fill_lora(state: TrialState) -> None:
+    """Gives values to LoRA's second factors: at zero, where they begin, the first learn nothing."""
+    stream = torch.Generator().manual_seed(0)
+    for name, parameter in state.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, generator=stream)
 
 
 def _fill_memory(state: TrialState) -> None:

@@ -69,6 +69,14 @@ def test_every_parameter_that_learns_is_compared(alone):
     assert "double: trunk.stage3.1.running_var" in names
 
 
+def test_the_factors_of_lora_and_the_parameters_of_an_own_loss_are_compared(alone):
+    factors = {name for name in alone["lora"] if "gradient of trunk" in name}
+    assert {name.split(".")[-3] for name in factors} == {"lora_A", "lora_B"}
+    found = [*(alone["lora"][name] for name in factors)]
+    found.append(alone["own loss"]["double: gradient of loss.weights"])
+    assert all(gradient.abs().max() > 0 for gradient in found)
+
+
 @pytest.mark.parametrize(
     ("batch_size", "world_size", "shards"),
     [(8, 2, [(0, 4), (4, 8)]), (8, 3, [(0, 3), (3, 6), (6, 8)]), (3, 3, [(0, 1), (1, 2), (2, 3)])],
