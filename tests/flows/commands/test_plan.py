@@ -1,12 +1,16 @@
 import re
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from dml_core.config.pipeline import RayConfig
 from dml_core.data.records import DatasetError
 from dml_core.studies.cost import sum_cost
 from flows.commands import plan as command
+from tasks.sweep.cluster import RayUnreachable
+from tasks.sweep.nodes import NodeCount
 
 ROOT = Path(__file__).parents[3]
 PARAMS = Path("params.yaml")
@@ -100,6 +104,41 @@ def test_a_study_of_unknown_cost_keeps_no_row_of_the_others_back(capsys, monkeyp
     assert re.search(r"adaptation 4 24 unknown until: dml prepare adaptation --set \S+ exp", said)
     assert re.search(r"expansion 10 80 71\.1 minutes continuous 3 24 unknown until", said)
     assert "128 trials, 71.1 minutes, without the cost of 2 studies; a trial of two" in said
+
+
+def describe_cluster(monkeypatch, nodes, *, error=None, **config):
+    """Returns the lines about a cluster that has these nodes; Ray itself is not started."""
+
+    @contextmanager
+    def connect(_):
+        if error:
+            raise RayUnreachable(error)
+        yield
+
+    monkeypatch.setattr("tasks.sweep.cluster.connect", connect)
+    monkeypatch.setattr("tasks.sweep.nodes.count_nodes", lambda: nodes)
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 6.0})
+    pipeline = SimpleNamespace(ray=RayConfig(cpus_per_trial=2, **config))
+    context = SimpleNamespace(project=SimpleNamespace(pipeline=pipeline))
+    return command._describe_cluster(context)
+
+
+def test_the_nodes_of_a_joined_cluster_are_described_and_none_of_this_machine(monkeypatch):
+    two = NodeCount(2, 0)
+    assert describe_cluster(monkeypatch, two, address="local") == []
+    # Six CPUs, two for each trial.
+    assert describe_cluster(monkeypatch, two, address="head:6379") == [
+        "cluster head:6379: 2 nodes; room for 3 trials at once"
+    ]
+    growing = {"address": "auto", "elastic": True, "max_concurrent": 8}
+    assert describe_cluster(monkeypatch, NodeCount(1, 4), **growing) == [
+        "cluster auto: 1 node, 4 requested; nodes are requested for 8 trials at once"
+    ]
+
+
+def test_a_cluster_that_is_away_is_a_line_of_the_plan(monkeypatch):
+    said = describe_cluster(monkeypatch, NodeCount(0, 0), error="it is away", address="auto")
+    assert said == ["cluster: it is away"]
 
 
 def test_a_plan_without_studies_is_refused():

@@ -37,6 +37,23 @@ def test_elsewhere_there_is_a_line_now_and_then_and_one_at_the_end():
     assert lines[0].endswith("best b[x] 0.5000")
 
 
+@pytest.mark.parametrize(
+    ("nodes", "requested", "said"),
+    [
+        (2, 0, "1 pruned, 2 nodes; about"),
+        (1, 3, "1 pruned, 1 node, 3 requested; about"),
+        (0, 3, "1 pruned, 0 nodes, 3 requested; about"),
+        # On this machine alone nodes are not counted.
+        (0, 0, "1 pruned; about"),
+    ],
+)
+def test_a_joined_cluster_is_described_by_its_nodes(nodes, requested, said):
+    file = io.StringIO()
+    with show_progress("auto", console=Console(file=file)) as update:
+        update(make_progress(nodes=nodes, nodes_requested=requested))
+    assert said in file.getvalue()
+
+
 def test_machines_get_one_line_of_json_for_each_change():
     file = io.StringIO()
     with show_progress("json", console=Console(file=file)) as update:
