@@ -1,6 +1,6 @@
 """The device of a training: which one, of what kind, and in which precision its network runs.
 
-Torch is imported when it is needed: a sweep's driver asks for the kind of a device without it.
+Torch is imported when it is needed: a sweep's driver names the kind of a device without it.
 """
 
 from functools import cache

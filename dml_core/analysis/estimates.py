@@ -170,7 +170,7 @@ class ArmMeans:
         shift, weight = _estimate_shifts(residual, is_there, count)
         left = residual - np.where(is_there, shift, 0.0)
         variance = (left**2).sum(axis=-1) / (count - 1) / (1 - weight)
-        # Without any spread of its own an arm has none, whatever the other arms do.
+        # An arm whose own scores do not spread has no variance, whatever the other arms do.
         own = np.sqrt((residual**2).sum(axis=-1) / (count - 1))
         return cls(mean, np.where(own <= _ROUNDING * largest, 0.0, variance), count)
 

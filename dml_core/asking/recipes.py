@@ -255,6 +255,6 @@ def list_arms(
     if len(arms) < 2:
         raise ValueError(
             f"--question {question} needs more classes: of {num_classes} training classes only "
-            f"{'one kind' if arms else 'no kind'} of batch can be filled. Ask for loss or dim."
+            f"{'one kind' if arms else 'no kind'} of batch can be filled. Choose loss or dim."
         )
     return arms

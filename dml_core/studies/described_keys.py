@@ -74,7 +74,7 @@ class DescribedKey:
 
     @property
     def plain_key(self) -> str:
-        """The key without the names that a file chooses, as it is asked for."""
+        """The key without the names that a file chooses, as it is requested."""
         return re.sub(r"<\w+>\.", "", self.key)
 
     def say_values(self) -> str:

@@ -1,6 +1,6 @@
 """The pages about a study: its report, its runs in MLflow, its newest run in Prefect.
 
-Addresses are resolved when they are asked for: servers come and go, and change their ports.
+Addresses are resolved when they are requested: servers come and go, and change their ports.
 """
 
 import json
