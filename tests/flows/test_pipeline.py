@@ -1,5 +1,6 @@
 """The whole pipeline as a user runs it: real Ray, Prefect, MLflow and DVC in its own project."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 import yaml
 
@@ -230,6 +232,45 @@ def wait_for_stage(folder, stage, running):
                 return
         time.sleep(0.2)
     pytest.fail(f"the run ended or hung before {stage}")
+
+
+def run_and_watch(folder, *command):
+    """Runs a command; returns it and the pids of the Ray clusters that it started."""
+    with (folder / "printed.txt").open("w") as printed:
+        started = subprocess.Popen(
+            command, cwd=folder, env=make_environment(), stdout=printed, stderr=printed
+        )
+        seen, deadline = set(), time.monotonic() + 900
+        try:
+            while started.poll() is None and time.monotonic() < deadline:
+                # Each cluster has one GCS, which lives as long as the cluster.
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    below = psutil.Process(started.pid).children(recursive=True)
+                    seen |= {process.pid for process in below if is_gcs(process)}
+                time.sleep(0.2)
+        finally:
+            started.terminate()
+            started.wait(60)
+    return started, seen
+
+
+def is_gcs(process):
+    try:
+        return process.name() == "gcs_server"
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.integration
+def test_one_run_of_several_studies_starts_one_cluster(tmp_path):
+    other = TWO_ARMS + "fixed: {model.embedding_dim: 4}\n"
+    folder = make_project(tmp_path / "project", {"one": TWO_ARMS, "two": other})
+    ended, clusters = run_and_watch(folder, "dml", "run", "one", "two")
+    assert ended.returncode == 0, (folder / "printed.txt").read_text()[-3000:]
+    tables = [folder / "results" / name / "sweep" / "trials.parquet" for name in ("one", "two")]
+    # Both were trained: neither has the trials of the other.
+    assert pd.concat(map(pd.read_parquet, tables))["key"].nunique() == 4
+    assert len(clusters) == 1
 
 
 @pytest.mark.integration
