@@ -334,7 +334,9 @@ def test_one_side_alone_and_a_trend_are_narrowed():
 
 
 def test_an_arm_that_was_not_run_is_named_with_the_profiles_that_run_it(tmp_path):
-    more = f"quick_arms: [{LARGE}]\nprofiles: {{smoke: {{}}, paper: {{}}, cars: {{arms: [{LARGE}]}}}}"
+    more = (
+        f"quick_arms: [{LARGE}]\nprofiles: {{smoke: {{}}, paper: {{}}, cars: {{arms: [{LARGE}]}}}}"
+    )
     found = judge(tmp_path, MORE, observe({LARGE: [0.5, 0.6]}), more=more)
     assert found.explanation == (
         "cannot tell: arm batch_size-30 was not run. These profiles run it: paper."
