@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dml_core.training.in_folder import has_usable_result
 from dml_core.trials.halving import SuccessiveHalving
-from dml_core.trials.journal import selected_score
+from dml_core.trials.journal import Journal, selected_score
 from dml_core.trials.ledger import Ledger
 from dml_core.trials.spec import TrialRecord, TrialSpec
 from tasks.sweep.nodes import NodeCount
@@ -333,7 +332,7 @@ class Conductor:
         record = self._ledger.find(spec)
         if record is None:
             return False
-        if record.status == "finished" and not has_usable_result(journal, spec):
+        if record.status == "finished" and not _is_usable(journal, spec):
             return False
         self._repeat_events(spec, last=record.epochs)
         self._finish(record)
@@ -385,6 +384,13 @@ class Conductor:
 
     def _update(self) -> None:
         self._events.on_update(self._tracker.now())
+
+
+def _is_usable(journal: Journal, spec: TrialSpec) -> bool:
+    # Late: it imports torch, which a sweep without ended trials needs only at its end.
+    from dml_core.training.in_folder import has_usable_result
+
+    return has_usable_result(journal, spec)
 
 
 def group_of(spec: TrialSpec) -> str:

@@ -36,6 +36,8 @@ JOB = "job"
 """Key of Tune's config that holds a trial's job, as JSON so that Tune does not interpret it."""
 EPOCHS = "epoch_reports"
 """Key of Tune's result that holds the reports of one or more epochs, as JSON."""
+MESSAGES = "messages"
+"""Key of an epoch's report: the warnings since the previous report, if there are any."""
 
 
 @dataclass(frozen=True)

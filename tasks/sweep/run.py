@@ -1,5 +1,6 @@
 """Runs the sweep of a study on Ray: the search of all arms, then the winners over the seeds."""
 
+import importlib
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +14,7 @@ from dml_core.data.atomic_folder import folder_lock, replaced_folder
 from dml_core.studies.extension import extend_search
 from dml_core.studies.own_code_checks import hash_own_code
 from dml_core.studies.resolved import ResolvedStudy
-from dml_core.training.checkpoint import DamagedCheckpoint, save_checkpoint
-from dml_core.training.kept import open_checkpoints
+from dml_core.training.errors import DamagedCheckpoint
 from dml_core.trials.halving import SuccessiveHalving
 from dml_core.trials.journal import EPOCHS_FILE, Journal, describe_mixed_devices, read_device
 from dml_core.trials.key import add_own_code, hash_training_code, read_libraries
@@ -23,6 +23,7 @@ from dml_core.trials.spec import TrialRecord, TrialSpec, spec_to_plain
 from dml_core.trials.store import TrialStore, open_store
 from dml_core.trials.table import write_trials
 from dml_core.trials.winners import Winner, choose_winners
+from tasks.aside import done_aside
 from tasks.budget import SweepLimit
 from tasks.sweep.cluster import connect, count_concurrent
 from tasks.sweep.conductor import (
@@ -89,7 +90,8 @@ def run_sweep(
         output: folder of the result; by default `results/<study>/sweep` beside it.
         store: the journals of all studies, which every node reaches; by default that of
             sweep.storage, or the folder `results/.trials`.
-        on_begin: called first, once no other process can work in the folder.
+        on_begin: called in a thread, once no other process can work in the folder; it is done
+            before any trial runs here, while the cluster starts.
         on_update: receives the progress after each change.
         on_trial_start: receives each trial's spec. This and the next two are called on the driver,
             again from the start for trials of an earlier process.
@@ -109,8 +111,7 @@ def run_sweep(
     if store is None:
         store = open_store(pipeline.sweep.storage or str(folder.parent.parent / ".trials"))
     events = SweepEvents(on_update, on_trial_start, on_epoch, on_trial_end)
-    with hold_folder(folder), store.hold():
-        on_begin()
+    with hold_folder(folder), store.hold(), done_aside(on_begin, _load_torch) as wait_for_begin:
         ledger = open_ledger(folder, pipeline.ray, store=store)
         tracker = ProgressTracker(study.name, total=count_trials(study))
         limit = SweepLimit(seconds, tracker.count)
@@ -123,6 +124,7 @@ def run_sweep(
             trials_of_arms = [study.arm_config(arm.name).trial for arm in study.arms]
             needs = list({need_of(pipeline.ray, trial): None for trial in trials_of_arms})
             with connect(pipeline.ray, workers=max(trial.workers for trial in trials_of_arms)):
+                wait_for_begin()
                 tracker.num_concurrent = count_concurrent(pipeline.ray, needs)
                 _compute_frozen_trunks(study, pipeline)
                 run_tune_job(
@@ -140,6 +142,11 @@ def run_sweep(
         write_sweep(study, result, ledger.store, versions=_versions(study))
         ledger.remove_superseded()
     return result
+
+
+def _load_torch() -> None:
+    """Loads what the winners' checkpoints need, so that the trials do not wait for it."""
+    importlib.import_module("dml_core.training.checkpoint")
 
 
 def _make_conductor(
@@ -337,6 +344,10 @@ def _describe_sweep(
 
 
 def _copy_winner(record: TrialRecord, journal: Journal, winners: Path) -> None:
+    # Late: these import torch, which takes longer than all else before the first trial.
+    from dml_core.training.checkpoint import save_checkpoint
+    from dml_core.training.kept import open_checkpoints
+
     spec = record.spec
     target = winners / f"{spec.arm}-seed{spec.config.seed}"
     target.mkdir()

@@ -22,7 +22,7 @@ def sweep_study(request: StudyRequest, show: str = "auto", seconds: float | None
         show: how progress is shown: auto (a live table in a terminal), json, or none.
         seconds: how long it may take; None sets no limit.
     """
-    # Late: these import torch, which a command without a stale sweep does not need.
+    # Late: a command without a stale sweep does not need these.
     from dml_core.trials.store import open_store
     from tasks.sweep.node_data import open_ledger
     from tasks.sweep.progress import show_progress

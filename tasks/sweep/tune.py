@@ -25,6 +25,7 @@ from tasks.sweep.cluster import count_concurrent, is_cluster_lost
 from tasks.sweep.conductor import Conductor
 from tasks.sweep.job import (
     EPOCHS,
+    MESSAGES,
     TrialJob,
     bundles_of,
     bundles_of_trial,
@@ -34,7 +35,6 @@ from tasks.sweep.job import (
 )
 from tasks.sweep.nodes import TrialNeed, count_nodes, need_of
 from tasks.sweep.priority import Turns, find_board_on_cluster
-from tasks.sweep.worker import MESSAGES
 
 LOGGER = logging.getLogger(__name__)
 

@@ -28,13 +28,11 @@ from dml_core.trials.journal import Journal, read_device
 from dml_core.trials.spec import spec_from_plain
 from dml_core.trials.store import open_store
 from tasks.machine_faults import check_room, raise_machine_fault
-from tasks.sweep.job import TrialJob, check_code
+from tasks.sweep.job import MESSAGES, TrialJob, check_code
 from tasks.sweep.node_data import open_once, provide_data
 from tasks.sweep.watchdog import Watchdog
 from tasks.versioning.restoring import identify_files
 
-MESSAGES = "messages"
-"""Key of an epoch's report: the warnings since the previous report, if there are any."""
 _LOGGERS = ("dml_core", "tasks")
 
 

@@ -222,8 +222,12 @@ class SweepRecorder:
         self._sync = SweepSync(self.tracking, study, facts)
         self._sync.runs.load()
         self.parent_run_id = self._sync.sync_parent(None, None)
-        self._thread = threading.Thread(target=self._run, name="mlflow-sync", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="mlflow-sync", daemon=True)
+        with self._lock:
+            # A sweep that ended by an error may have closed the recorder while the store was slow.
+            if not self._closing.is_set():
+                self._thread = thread
+                thread.start()
         return self.parent_run_id
 
     @property
@@ -254,13 +258,15 @@ class SweepRecorder:
 
         Trials that have not ended are marked as interrupted.
         """
-        if self._thread is None:
-            return True
+        with self._lock:
+            thread, self._thread = self._thread, None
+            if thread is None:
+                self._closing.set()
+                return True
         if self._end is None:
             self._end = INTERRUPTED
             for trial in self._trials.values():
                 trial.is_interrupted = trial.record is None
-        thread, self._thread = self._thread, None
         self._progress = time.monotonic()
         self._closing.set()
         while thread.is_alive() and self._has_time():
