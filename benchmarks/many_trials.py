@@ -67,7 +67,23 @@ def _describe(count: int, led: Led) -> list[Row]:
         unit="trials/s",
         against="the first quarter",
     )
-    return [*rows, row]
+    began, now = quarter_costs(led.processor_times)
+    cost = make_row(
+        GROUP,
+        f"{name}, driver's processor time a trial in the last quarter",
+        ours=[1000 * now],
+        theirs=[1000 * began],
+        target=1.1,
+        against="the first quarter",
+        note="does not depend on what else the machine does",
+    )
+    return [*rows, row, cost]
+
+
+def quarter_costs(processor_times: Sequence[float]) -> tuple[float, float]:
+    """Returns the processor seconds of a trial in the first and in the last quarter."""
+    size, times = len(processor_times) // 4, processor_times
+    return (times[size] - times[0]) / size, (times[-1] - times[-1 - size]) / size
 
 
 def quarter_rates(ends: Sequence[float]) -> tuple[float, float]:

@@ -19,6 +19,7 @@ from dml_core.config.pipeline import RayConfig
 from dml_core.trials.ledger import Ledger
 from dml_core.trials.spec import TrialSpec, spec_to_plain
 from dml_core.trials.store import LocalStore
+from tasks.run_log import in_turn
 from tasks.study import StudyContext, StudyRequest, load_context
 from tasks.sweep import cluster as ray_cluster
 from tasks.sweep import tune as ray_tune_job
@@ -39,6 +40,8 @@ class Led:
     """When each trial ended, in order."""
     seconds: float
     """Until all was recorded in MLflow too."""
+    processor_times: list[float]
+    """Processor time of the driver so far, when it notes the end of each trial."""
     driver_seconds: float
     """Processor time of the driver."""
     grown_mebibytes: float
@@ -66,7 +69,7 @@ def lead_stubs(num_trials: int, *, nodes: int) -> Led:
         process = psutil.Process()
         before, began = process.memory_info().rss, process.cpu_times()
         started = time.perf_counter()
-        _conduct(context, store)
+        processor_times = _conduct(context, store)
         ended, after = process.cpu_times(), process.memory_info().rss
         seconds, started = time.perf_counter() - started, time.perf_counter()
         ledger, specs = _open_ledger(context, store), context.study.search_specs()
@@ -74,6 +77,7 @@ def lead_stubs(num_trials: int, *, nodes: int) -> Led:
         return Led(
             ends=sorted(end for _, end in _read_times(store)),
             seconds=seconds,
+            processor_times=processor_times,
             driver_seconds=ended.user + ended.system - began.user - began.system,
             grown_mebibytes=(after - before) / 2**20,
             resume_seconds=time.perf_counter() - started,
@@ -138,7 +142,9 @@ def simulated_nodes(config: RayConfig, nodes: int) -> Iterator[None]:
         yield
 
 
-def _conduct(context: StudyContext, store: LocalStore) -> None:
+def _conduct(context: StudyContext, store: LocalStore) -> list[float]:
+    """Runs the trials; returns the processor time of this process at the end of each."""
+    processor_times: list[float] = []
     pipeline, specs = context.project.pipeline, context.study.search_specs()
     ledger = _open_ledger(context, store)
     with SweepRecorder(pipeline.mlflow, store=store, key_of=ledger.key) as recorder:
@@ -146,7 +152,9 @@ def _conduct(context: StudyContext, store: LocalStore) -> None:
         events = SweepEvents(
             on_trial_start=recorder.on_trial_start,
             on_epoch=recorder.on_epoch,
-            on_trial_end=recorder.on_trial_end,
+            on_trial_end=in_turn(
+                recorder.on_trial_end, lambda _: processor_times.append(time.process_time())
+            ),
         )
         with mock.patch.object(ray_tune_job, "run_tune_trial", run_stub_trial):
             ray_tune_job.run_tune_job(
@@ -156,6 +164,7 @@ def _conduct(context: StudyContext, store: LocalStore) -> None:
                 make_job=lambda spec: _make_job(spec, ledger),
             )
         recorder.finish({})
+    return processor_times
 
 
 def _open_ledger(context: StudyContext, store: LocalStore) -> Ledger:

@@ -9,6 +9,7 @@ import pytest
 from benchmarks import pipeline
 from benchmarks.__main__ import main
 from benchmarks.image_folders import write_pictures
+from benchmarks.many_trials import quarter_costs
 from benchmarks.scaling import busy_share
 from dml_core.config import load_trial_config
 from dml_core.data.prepare import prepare_dataset
@@ -41,6 +42,12 @@ def test_a_trial_of_a_sweep_is_the_trial_and_none_is_lost(name, tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "equal" in done.stdout
+
+
+def test_the_cost_of_a_trial_is_that_of_its_quarter():
+    # 1 s for each of the first four of sixteen trials after the first one, 3 s for the last four.
+    times = [0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 21, 24, 27, 30]
+    assert quarter_costs(times) == (1.0, 3.0)
 
 
 def test_the_costs_explain_both_sweeps():
