@@ -23,8 +23,8 @@ from dml_core.trials.spec import TrialRecord, TrialSpec, spec_to_plain
 from dml_core.trials.store import TrialStore, open_store
 from dml_core.trials.table import write_trials
 from dml_core.trials.winners import Winner, choose_winners
-from tasks.aside import done_aside
 from tasks.budget import SweepLimit
+from tasks.sweep.aside import done_aside
 from tasks.sweep.cluster import connect, count_concurrent
 from tasks.sweep.conductor import (
     Conductor,

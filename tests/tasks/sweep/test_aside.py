@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from tasks import aside
-from tasks.aside import done_aside
+from tasks.sweep import aside
+from tasks.sweep.aside import done_aside
 
 
 def test_the_block_waits_for_the_first_work_and_its_end_for_the_later():
