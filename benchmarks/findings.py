@@ -17,7 +17,7 @@ from typing import Any
 from dml_core.analysis.estimates import estimate_mean
 from dml_core.measures.results import read_scores
 from tasks.report_page.tables import collect_facts
-from tasks.study import StudyRequest, load_context, read_stage_seconds
+from tasks.study import StudyRequest, load_context
 
 FOLDER = Path("docs") / "findings"
 PAGE = Path("docs") / "findings.md"
@@ -37,7 +37,9 @@ LOSS_RUNS = {
     "Cars-196, 512 dimensions": ("loss_comparison@cars", 512),
 }
 """By column, the run and the length of its embeddings."""
-_KEPT_FACTS = ("command", "data hash", "training", "wall clock")
+_KEPT_FACTS = ("command", "data hash", "training")
+"""Without the seconds of a run: a call that finds trials of another study takes none for them."""
+_TRAINING = re.compile(r"([\d,]+) s of training")
 
 
 def main() -> None:
@@ -67,8 +69,7 @@ def collect(name: str) -> None:
     facts = collect_facts(context, read_scores(context.evaluate_folder))
     kept = {fact.name: fact.value for fact in facts if fact.name in _KEPT_FACTS}
     commit = _read(context.report_folder / "summary.json")["commit"]
-    seconds = round(sum(read_stage_seconds(context).values()))
-    _write(target / "run.json", {"commit": commit, "seconds": seconds, **kept})
+    _write(target / "run.json", {"commit": commit, **kept})
 
 
 def render_page(text: str) -> str:
@@ -89,12 +90,11 @@ def render_overview(names: list[str]) -> str:
     rows, totals = [], Counter[str]()
     for name in names:
         answer, run = _read(FOLDER / name / "answer.json"), _read(FOLDER / name / "run.json")
-        counts = Counter({"seconds": run["seconds"]}) + Counter(
-            claim["verdict"] for claim in answer["claims"]
-        )
+        counts = Counter(claim["verdict"] for claim in answer["claims"])
+        counts["seconds"] = _read_seconds(run)
         rows.append(_render_row(f"[{name}](#{_anchor(name)})", counts))
         totals.update(counts)
-    head = ["<!-- overview -->", "| run | supported | contradicted | cannot tell | minutes |"]
+    head = ["<!-- overview -->", "| run | supported | contradicted | cannot tell | core minutes |"]
     return "\n".join(
         [*head, "|---|---:|---:|---:|---:|", *rows, _render_row("all", totals), "<!-- end -->"]
     )
@@ -128,6 +128,12 @@ def _render_row(title: str, counts: Counter[str]) -> str:
     return f"| {title} | {numbers} | {counts['seconds'] / 60:.1f} |"
 
 
+def _read_seconds(run: dict[str, str]) -> int:
+    """Returns the seconds that a run's trials trained, those of trials that it shares included."""
+    found = _TRAINING.search(run["training"])
+    return int(found.group(1).replace(",", "")) if found else 0
+
+
 def _anchor(name: str) -> str:
     """Returns the anchor of a heading."""
     return name.lower().replace("@", "")
@@ -142,7 +148,7 @@ def render_section(folder: Path) -> str:
         f"**{answer['question']}**",
         "",
         f"`{run['command']}`, commit {run['commit'][:12]}, data {run['data hash'][:12]}, "
-        f"{run['training']}; {run['wall clock']}. Numbers: [answer]({here}/answer.json), "
+        f"{run['training']}. Numbers: [answer]({here}/answer.json), "
         f"[scores]({here}/scores.json), {_link_numbers(folder, here)}.",
         "",
         *_render_claims(answer["claims"]),
