@@ -19,7 +19,13 @@ LOGGER = logging.getLogger(__name__)
 PROJECT = Path()
 CODE_FILE = "code.json"
 _TRAINING = (
-    *("dml_core/data", "dml_core/evaluation", "dml_core/losses", "dml_core/models"),
+    *(
+        "dml_core/data",
+        "dml_core/devices.py",
+        "dml_core/evaluation",
+        "dml_core/losses",
+        "dml_core/models",
+    ),
     *("dml_core/own_code.py", "dml_core/samplers", "dml_core/seeding.py", "dml_core/studies"),
     *("dml_core/training", "dml_core/trials"),
 )
